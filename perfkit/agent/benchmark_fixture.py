@@ -17,12 +17,15 @@ from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar
 
 import pytest_benchmark.plugin
 from pytest_benchmark.fixture import BenchmarkFixture, PauseInstrumentation
+from pytest_benchmark.timers import default_timer
 
 from .clock import L2_FLUSHED, DeviceTimes, block_times, clock_of, synchronised, uses_accelerator
 from .counters.model import Count
 from .functions import LOOP_PLUGIN, NeverRunError, check_is_run, runs_coroutines
 
 Value = TypeVar("Value")
+# Calls a function with its arguments.
+Around = Callable[[Callable[..., object], Sequence[Any], Mapping[str, Any]], object]
 
 # A fixture has this attribute where the device's cache is emptied before each call.
 _FLUSHES = "_perfkit_flushes"
@@ -52,7 +55,8 @@ class Work:
 
     ``block(n)`` runs n iterations and returns their wall seconds. A round must have ``loops`` iterations, and
     one process makes at most ``rounds`` of them; None is no limit. ``keep`` adds a round to the benchmark's
-    own statistics. With ``number`` nothing is timed.
+    own statistics. With ``number`` nothing is timed. ``through`` makes a call by a function that is given
+    the benchmark's function and its arguments. Blocks that are timed ``by_wall`` do nothing besides.
     """
 
     node: str
@@ -63,6 +67,20 @@ class Work:
     rounds: int | None = None
     number: Callable[[], Count] | None = None
     device: Callable[[Sequence[float], int], DeviceTimes | None] = lambda *_: None
+    through: Callable[[Around], object] | None = None
+    target: Target | None = None
+    by_wall: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A function that a benchmark in ``file`` calls, and what returns its arguments, ``new`` ones or not."""
+
+    function: Callable[..., object]
+    arguments: Callable[[], tuple[tuple[object, ...], Mapping[str, object]]]
+    file: str
+    new: bool = False
+    teardown: Callable[..., object] | None = None
 
 
 class OutOfTimeError(Exception):
@@ -122,6 +140,8 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
         # Its test may give it another name, while the coordinator knows it by this one.
         self.node: str = self.fullname
         item = options.get("node") or next(iter(arguments), None)
+        self._file = str(getattr(item, "path", ""))
+        self._by_wall = self._timer in (perf_counter, default_timer)
         plugins = getattr(getattr(item, "config", None), "pluginmanager", None)
         self._has_loop = plugins is not None and plugins.has_plugin(LOOP_PLUGIN)
         synchronise_timer(self, item)
@@ -138,7 +158,16 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
             return function(*args, **kwargs)
 
         self.timing_loop.time(
-            Work(node=self.node, block=block, call=call, keep=self._keep, device=self._device)
+            Work(
+                node=self.node,
+                block=block,
+                call=call,
+                keep=self._keep,
+                device=self._device,
+                through=lambda around: around(function, args, kwargs),
+                target=Target(function=function, arguments=lambda: (args, kwargs), file=self._file),
+                by_wall=self._by_wall,
+            )
         )
         result = call()
         check_is_run(function_to_benchmark, result)
@@ -169,6 +198,15 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
             # Without a setup a call may use up what the next one needs, so no more are made than asked for.
             rounds=None if setup else rounds,
             device=self._device,
+            through=pedantic.through,
+            target=Target(
+                function=function,
+                arguments=pedantic._arguments,  # noqa: SLF001 (the class is this module's own)
+                file=self._file,
+                new=setup is not None,
+                teardown=teardown,
+            ),
+            by_wall=self._by_wall and setup is None and teardown is None,
         )
         self.timing_loop.time(work)
         # As in pytest-benchmark, one more call gives the result after rounds of several iterations.
@@ -214,8 +252,11 @@ class _Pedantic:
         return float(seconds)
 
     def call(self) -> object:
+        return self.through(lambda target, args, kwargs: target(*args, **kwargs))
+
+    def through(self, around: Around) -> object:
         args, kwargs = self._arguments()
-        result = self._target(*args, **kwargs)
+        result = around(self._target, args, kwargs)
         if self._teardown is not None:
             self._teardown(*args, **kwargs)
         return result
@@ -244,6 +285,7 @@ class Rounds:
     most: int
     most_s: float
     warmup_s: float
+    through: Callable[[Around], object] | None = None
 
 
 def count_as_used(fixture: object) -> None:
@@ -298,6 +340,7 @@ def run_rounds(fixture: object, rounds: Rounds) -> None:
                 keep=fixture._keep,  # noqa: SLF001 (likewise)
                 loops=rounds.loops,
                 device=fixture._device,  # noqa: SLF001 (likewise)
+                through=rounds.through,
             )
         )
     elif fixture.disabled:

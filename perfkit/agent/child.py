@@ -35,7 +35,8 @@ from .session import ChildPlugin, Launch, run_session
 from .state import draw_layout, seed_generators, seed_on_import
 from .timing_loop import RemoteTimingLoop
 from .torch_settings import read_torch_settings
-from .trace import Trace, TracePlugin, TracingLoop
+from .trace import Trace
+from .tracing_session import TracePlugin, TracingLoop
 from .training import count_steps
 
 

@@ -19,10 +19,13 @@ import pytest
 
 from .channel import Channel, Message
 from .clock import accelerator_in_use, cold_start, uses_accelerator
-from .counters.calls import counts_of_call, profile_of_this_thread
+from .counters.calls import MOST_COUNTED_CALLS, counts_of_call, profile_of_this_thread
 from .counters.instructions import make_counted_calls
 from .counters.model import Counts, as_message
+from .counters.torch_adapter import read_compilation
+from .fresh import look
 from .processes import minor_faults, move_to
+from .results import described_call
 from .state import at_depth, seed_generators
 
 if TYPE_CHECKING:
@@ -80,6 +83,8 @@ class RemoteTimingLoop:
         ready: Message = {"kind": "ready", "node": work.node, "loops": work.loops, "rounds": work.rounds}
         if uses_accelerator():
             ready["device"] = True
+        if work.by_wall:
+            ready["by_wall"] = True
         self._channel.send(ready)
         at_depth(self._depth, functools.partial(self._obey_all, work))
 
@@ -89,13 +94,15 @@ class RemoteTimingLoop:
             if order.get("rounds"):
                 seed_generators(self._seed, work.node, turns)
                 turns += 1
-            answer = _obey(order, work, profiled, first=first)
+            answer = _obey(order, work, profiled, first=first, seed=(self._seed, work.node))
             first = False
             profiled += answer.get("calls", 0)
             self._channel.send({**answer, "node": work.node})
 
 
-def _obey(order: Message, work: Work, profiled: int, *, first: bool) -> Message:  # noqa: PLR0911
+def _obey(  # noqa: PLR0911
+    order: Message, work: Work, profiled: int, *, first: bool, seed: Sequence[object]
+) -> Message:
     if order["kind"] == "run":
         if order["core"] is not None:
             move_to(order["core"])
@@ -112,29 +119,51 @@ def _obey(order: Message, work: Work, profiled: int, *, first: bool) -> Message:
         )
         return {**answer, **_state_of_device()} if order.get("watch") else answer
     if order["kind"] == "collect":
-        is_quick = len(gc.get_objects()) < _MANY_OBJECTS
-        begun = time.process_time()
-        if is_quick:
-            gc.collect()
-        return {"kind": "collected", "seconds": time.process_time() - begun}
+        return {"kind": "collected", "seconds": _collect()}
     if order["kind"] == "memory":
         device = accelerator_in_use()
         found = () if device is None else device.memory()
         return {"kind": "memory", "devices": None if found is None else [asdict(one) for one in found]}
+    if order["kind"] == "look":
+        return look(work.target, seed=order["seed"], watch=order["watch"], most_calls=_most_calls(work))
     if order["kind"] == "profile":
         calls = min(order["calls"], _most_calls(work) - profiled)
         return {"kind": "profiled", "calls": calls, **(_profile(work, calls=calls) if calls else {})}
     if order["kind"] == "count" and work.number is not None:
         return {"kind": "counted", **as_message(Counts(counts=(work.number(),), not_counted={}))}
     if order["kind"] == "count":
-        counts = counts_of_call(work.call, root=Path(order["root"]), most_calls=_most_calls(work))
-        return {"kind": "counted", **as_message(counts)}
+        return {"kind": "counted", **_counted(order, work, seed)}
     if order["kind"] == "make_calls":
         calls = make_counted_calls(
             work, control=order["control"], library=order["library"], most_calls=_most_calls(work)
         )
         return {"kind": "made_calls", **calls}
     pytest.skip(order["reason"])
+
+
+def _collect() -> float:
+    """Collect garbage where that is quick, and return the CPU seconds that it took."""
+    is_quick = len(gc.get_objects()) < _MANY_OBJECTS
+    begun = time.process_time()
+    if is_quick:
+        gc.collect()
+    return time.process_time() - begun
+
+
+def _counted(order: Message, work: Work, seed: Sequence[object]) -> Message:
+    """Return the counts of a call, what another one gives, or both, as the order asks for."""
+    root, calls, since = Path(order["root"]), _most_calls(work), read_compilation()
+    answer: Message = {}
+    if order["result"] is not None and order["counts"] and calls <= MOST_COUNTED_CALLS:
+        # Counting takes all calls that are allowed in this process.
+        answer["later"] = True
+    elif order["result"] is not None:
+        calls -= 1
+        answer["result"] = described_call(work, order["result"], root=root, seed=seed)
+    counts = Counts(counts=(), not_counted={})
+    if order["counts"]:
+        counts = counts_of_call(work.call, root=root, most_calls=calls, since=since)
+    return {**as_message(counts), **answer}
 
 
 def _state_of_device() -> Message:

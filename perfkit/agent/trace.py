@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _posixsubprocess
 import _thread
+import atexit
 import contextlib
 import dis
 import functools
@@ -11,6 +12,7 @@ import gc
 import hashlib
 import importlib
 import json
+import math
 import os
 import re
 import select
@@ -21,25 +23,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, Protocol
-
-import _pytest
-import pluggy
-import pytest
+from typing import Any, BinaryIO, NoReturn, Protocol
 
 from .fork_server import try_fork
 from .processes import die_with, kill, kill_descendants
 
-if TYPE_CHECKING:
-    from .benchmark_fixture import Work
-
-# A benchmark is called again for so long, so that code of rare calls may show.
-_CALLS_S, _MOST_CALLS = 0.01, 20
 _FORK_LIMIT_S = 5.0
 # One that has begun when the time is over may take so long.
 _GRACE_S = 5.0
-# A call that takes longer is made once, and counts as the first one and as a later one.
-_LONG_CALL_S = 0.5
 _TOOL = 4  # of sys.monitoring; the numbers below are those of debuggers, coverage and profilers
 _OPTIMIZED = 0x1  # the flag of code that is a function and no module or class body
 _PROCESSES = frozenset({
@@ -87,13 +78,31 @@ _READ_HEADERS = frozenset({
     (f"{_STDLIB}inspect.py", "_signature_from_function"), (f"{_STDLIB}inspect.py", "_has_code_flag"),
     (f"{_STDLIB}typing.py", "overload"),
 })  # fmt: skip
-_READ_LINES = tuple(f"{os.path.dirname(one)}/" for one in (_pytest.__file__, pluggy.__file__, __file__))  # noqa: PTH120
+_READ_LINES = ("_pytest", "pluggy", __package__ or "")
 # They hand docstrings on.
 _COPIERS = frozenset({f"{_STDLIB}contextlib.py", f"{_STDLIB}functools.py"})
 _FIELDS, _RUNS_TEXTS = frozenset({"vars", "dir", "globals"}), frozenset({"eval", "exec", "compile"})
 _LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _WORD = re.compile(r"[^\W\d]\w*")
 _GENERATED = "<generated>"
+# A traced process runs this as it starts, and then the module of that name that it would have run.
+_SITE = """
+import importlib.util, sys
+folder, top, records = {place!r}
+spec = importlib.util.spec_from_file_location(
+    {agent!r}, folder + "/__init__.py", submodule_search_locations=[folder]
+)
+sys.modules[{agent!r}] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules[{agent!r}])
+importlib.import_module({agent!r} + ".trace").follow(top, records)
+ours = sys.modules.pop("sitecustomize")
+sys.path[:] = [one for one in sys.path if one != records]
+try:
+    import sitecustomize
+except ImportError:
+    sys.modules["sitecustomize"] = ours
+"""
+_IGNORE_IT = frozenset("IES")
 
 
 class _Recorder(Protocol):
@@ -203,17 +212,46 @@ class Trace:
             and (own := self._own(place))
             and own != _GENERATED
         ]
+        packages = (getattr(sys.modules.get(name), "__file__", None) for name in _READ_LINES)
+        self._read_lines = tuple(f"{os.path.dirname(one)}/" for one in packages if one)  # noqa: PTH120
         self._recorder: _Recorder = _Profiled() if sys.version_info < (3, 12) else _Monitored()
         self._modules: frozenset[str] = frozenset()
         self._imported: list[str] | None = None
+        # Where processes of Python write what they run, how many have not done so, and what they import.
+        self._records = file.with_suffix(".processes")
+        self._started, self._starts = 0, False
+        self._others: list[str] = []
 
     def install(self) -> None:
-        """Record from now on, in all threads."""
+        """Record from now on, in all threads and in the processes of Python that benchmarks start."""
+        self._records.mkdir()
+        place = (os.path.dirname(__file__), self._top, str(self._records))  # noqa: PTH120 (as it was loaded)
+        self._records.joinpath("sitecustomize.py").write_text(_SITE.format(place=place, agent=__package__))
+        os.environ["PYTHONPATH"] = os.pathsep.join(
+            filter(None, (str(self._records), os.environ.get("PYTHONPATH")))
+        )
+        self._install()
+
+    def record_alone(self) -> None:
+        """Record all that runs in this process, which was not forked for a benchmark."""
+        if self._early:
+            self._unknown.add("it starts a process that loads own code before it can be traced")
+        self._sending, self._modules = self._out, frozenset(sys.modules)
+        self._part = "setup"
+        self._install()
+
+    def _install(self) -> None:
         sys.addaudithook(self._audit)
         if sys.version_info < (3, 12):
             self._watch_threads()
         fork_exec = _posixsubprocess.fork_exec
-        _posixsubprocess.fork_exec = self._noting(fork_exec, "it starts a process")
+        noted = self._noting(fork_exec, "it starts a process")
+
+        def followed(*arguments: Any) -> Any:  # noqa: ANN401 (those of a function in C)
+            is_followed, self._starts = self._starts, False
+            return fork_exec(*arguments) if is_followed else noted(*arguments)
+
+        _posixsubprocess.fork_exec = followed
         for name in ("stat", "lstat", "access", "readlink"):
             setattr(os, name, self._reading(getattr(os, name)))
         self._recorder.begin()
@@ -270,6 +308,8 @@ class Trace:
                 self._looks |= _LOOKS.intersection(code.co_names)
             if self._part != "import" or key is not None:
                 self._unknown.update(filter(None, map(_hides, called)))
+        if self._started:
+            self._take_processes(found)
 
     def _key(self, code: CodeType) -> tuple[str, str, str] | None:
         """Return the file, name and hash of own code, those of generated code without a file, or None."""
@@ -315,26 +355,67 @@ class Trace:
         frame = sys._getframe(1)  # noqa: SLF001 (the documented way to the caller)
         if event in _READS:
             self._read(arguments, frame)
+        elif event in _PROCESSES:
+            self._note_process(event, arguments, frame)
         elif event == _ATTRIBUTE:
             self._inspect(arguments[0], arguments[1], frame.f_code)
-        elif event in _TRACERS:
-            if frame.f_code.co_filename not in (f"{_STDLIB}threading.py", __file__):
-                self._unknown.add("it sets a tracer or profiler of its own")
+        elif event in _TRACERS and frame.f_code.co_filename not in (f"{_STDLIB}threading.py", __file__):
+            self._unknown.add("it sets a tracer or profiler of its own")
         elif event == _LIBRARY:
             while frame.f_back is not None and frame.f_code.co_filename.startswith(f"{_STDLIB}ctypes/"):
                 frame = frame.f_back
             if self._is_own(frame):
                 self._unknown.add("it calls a library of C, of which Python sees nothing")
-        elif self._matters(event, arguments, frame):
-            starts = "it starts a process or an interpreter"
-            self._unknown.add(starts if event in _PROCESSES else "it asks the garbage collector for objects")
+        elif event in _COLLECTOR and self._matters(event, arguments, frame):
+            self._unknown.add("it asks the garbage collector for objects")
+
+    def _note_process(self, event: str, arguments: tuple[Any, ...], frame: FrameType) -> None:
+        self._starts = event == "subprocess.Popen" and self._is_traced_too(*arguments)
+        self._started += self._starts
+        if not self._starts and self._matters(event, arguments, frame):
+            self._unknown.add("it starts a process or an interpreter")
+
+    def _is_traced_too(self, program: Any, words: Any, _folder: object, variables: Any) -> bool:  # noqa: ANN401 (those of Popen)
+        """Return whether a process that a benchmark starts is one of Python that records what it runs."""
+        if not self.is_forked or isinstance(words, (str, bytes, os.PathLike)):
+            return False
+        program, *words = (os.fsdecode(one) for one in (program or words[0], *words[1:]))
+        path = (os.environ if variables is None else variables).get("PYTHONPATH", "")
+        if program != sys.executable or str(self._records) not in os.fsdecode(path).split(os.pathsep):
+            return False
+        options = iter(words)
+        for word in options:
+            if word[:1] != "-" or word[1:2] in "cm":
+                break
+            if word in ("-X", "-W"):
+                next(options, None)
+            elif word[1] not in "XW" and _IGNORE_IT & {*word}:
+                return False
+        return True
+
+    def _take_processes(self, found: set[tuple[str, str, str]]) -> None:
+        """Add what processes have run that are over."""
+        for file in sorted(self._records.glob("*.jsonl")):
+            text = file.read_bytes()
+            if not text.endswith(b"\n"):
+                continue
+            file.unlink()
+            ran = json.loads(text)
+            self._started -= 1
+            found.update(map(tuple, ran["setup"]))
+            self._generated |= ran["generated"]
+            self._looks.update(ran["looks"])
+            self._inspected.update(map(tuple, ran["inspected"]))
+            self._opened.update(ran["opened"])
+            self._unknown.update(ran["unknown"])
+            self._others += ran["modules"]
 
     def _inspect(self, holder: object, name: str, reader: CodeType) -> None:
         """Note that the code of a function or generator is read, which need not run for it."""
         if reader is _CODE_READER:
             return
         file = reader.co_filename
-        if (file, reader.co_name) in _READ_HEADERS or file.startswith(_READ_LINES):
+        if (file, reader.co_name) in _READ_HEADERS or file.startswith(self._read_lines):
             return
         code = _code_of(holder, name)
         if own := self._own(code.co_filename):
@@ -416,6 +497,8 @@ class Trace:
             die_with(parent)
             os.close(reading)
             self._sending = os.fdopen(writing, "wb")
+            self._started = 0
+            self._others.clear()
             self._traced.clear()
             self._generated.clear()
             self._keys.clear()
@@ -437,6 +520,8 @@ class Trace:
         os.close(reading)
         kill(pid)
         os.waitpid(pid, 0)
+        for file in self._records.glob("*.jsonl"):
+            file.unlink()
         if self._caches is not None:
             shutil.rmtree(self._caches, ignore_errors=True)
         return True
@@ -501,6 +586,8 @@ class Trace:
         self._take()
         if sys.version_info < (3, 12) and _uses_cuda():
             self._unknown.add("threads of an accelerator run code that Python's tracing misses")
+        if self._started:
+            self._unknown.add("it starts a process that outlives it, or that does not end as usual")
         threads = threading.active_count() > 1
         self._sending.write(self._line(node=self._node, imports=[] if threads else self._libraries()))
         self._sending.flush()
@@ -521,7 +608,7 @@ class Trace:
         names = sys.stdlib_module_names
         news = [one for one in sys.modules if one not in self._modules]
         found = news if self.is_forked else self._imported or ()
-        modules = [one for one in found if one.partition(".")[0] not in names]
+        modules = [one for one in (*found, *self._others) if one.partition(".")[0] not in names]
         line = {
             **more,
             **{part: sorted(codes) for part, codes in self._parts.items()},
@@ -533,6 +620,22 @@ class Trace:
             "modules": modules,
         }
         return json.dumps(line).encode() + b"\n"
+
+
+def follow(top: str, records: str) -> None:
+    """Record what this process runs, which a benchmark has started, and write that down when it ends."""
+    pid = os.getpid()
+    trace = Trace(
+        Path(top),
+        Path(records, f"{time.monotonic_ns()}-{pid}.jsonl"),
+        together=1,
+        seconds=math.inf,
+        limit_s=math.inf,
+        caches=None,
+    )
+    # Others may run after this one, as those run first that are registered last.
+    atexit.register(lambda: trace.send() if os.getpid() == pid else None)
+    trace.record_alone()
 
 
 def _received(descriptor: int, limit_s: float) -> Iterator[bytes]:
@@ -548,77 +651,6 @@ def _received(descriptor: int, limit_s: float) -> Iterator[bytes]:
         if lines:
             until = time.monotonic() + limit_s
         yield from (bytes(line) + b"\n" for line in lines)
-
-
-class TracePlugin:
-    """Has each benchmark run in a process of its own, and report what it ran when it is over."""
-
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self) -> None:
-        """Separate imports from what benchmarks run."""
-        self._trace.end_imports()
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Fork a process that runs a test, and run nothing here."""
-        if self._trace.is_forked:
-            if self._trace.goes_on(item.nodeid):
-                return None
-            self._trace.finish()
-        return self._trace.fork(item.nodeid) or None
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_logfinish(self) -> None:
-        """Send what a test has run that is over."""
-        self._trace.send()
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self) -> None:
-        """End a process whose test has ended the session."""
-        if self._trace.is_forked:
-            self._trace.finish()
-
-
-class TracingLoop:
-    """A timing loop that calls each benchmark some times and times nothing."""
-
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
-
-    def time(self, work: Work) -> None:
-        """Make the first call, and some later ones where the benchmark allows them."""
-        try:
-            self._call(work)
-        finally:
-            # What runs afterwards is no call of the benchmark.
-            self._trace.switch("setup")
-
-    def _call(self, work: Work) -> None:
-        loops = work.loops or 1
-        # Where each process makes one call, that is the one that is timed.
-        single = work.rounds is not None and work.rounds * loops < 2  # noqa: PLR2004
-        begun = time.perf_counter()
-        self._trace.switch("later" if single else "first")
-        _call(work, loops)
-        self._trace.switch("later")
-        until, made = time.perf_counter() + _CALLS_S, 1
-        if not single and until - begun > _LONG_CALL_S:
-            self._trace.repeat("first")
-            return
-        most = _MOST_CALLS if work.rounds is None else min(work.rounds, _MOST_CALLS)
-        while made < most and (made == 1 or time.perf_counter() < until):
-            _call(work, loops)
-            made += 1
-
-
-def _call(work: Work, loops: int) -> None:
-    if work.number is not None:
-        work.number()
-    else:
-        work.block(loops)
 
 
 def _code_of(holder: object, name: str) -> CodeType:

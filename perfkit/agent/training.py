@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from .channel import Message
+from .counters.interventions import Patches
 from .counters.kept import KeptSteps, with_kept
 from .counters.model import Counts, as_message, with_texts
 from .counters.tensors import TensorWatch
+from .counters.torch_adapter import backward_entries
 from .loading import TargetError, compile_script, is_script, load_function, script_call
 from .torch_settings import has_torch
 
@@ -46,6 +51,7 @@ class _Steps:
     def __init__(self, root: Path, steps: int) -> None:
         self._watch, self._kept, self._steps = TensorWatch(root), KeptSteps(root), steps
         self._done = 0
+        self._losses: list[Any] = []
 
     def count(self, call: Callable[[], object]) -> Counts | int:
         """Return the counts, or how many steps there were where these were too few."""
@@ -56,7 +62,7 @@ class _Steps:
             register_optimizer_step_post_hook(self._end_step),
         )
         try:
-            with self._watch, self._kept:
+            with self._watch, self._kept, _noted(self._note):
                 call()
         except _EnoughSteps:
             pass
@@ -72,7 +78,14 @@ class _Steps:
                 hook.remove()
         if self._done < self._steps:
             return self._done
-        return with_kept(last_iterations(self._watch.counts(), 1), self._kept.found)
+        found = tuple((str(loss.dtype).removeprefix("torch."), float(loss)) for loss in self._losses)
+        counts = replace(last_iterations(self._watch.counts(), 1), losses=found)
+        return with_kept(counts, self._kept.found)
+
+    def _note(self, outputs: Sequence[Any]) -> None:
+        """Keep a copy of each number that a backward pass of a counted step begins from."""
+        if self._done < self._steps:
+            self._losses += [one.detach().clone() for one in outputs if one.numel() == 1]
 
     def _begin_step(self, *_: object) -> None:
         # After a step it is too early: torch is going through the hooks, of which the watch has one.
@@ -87,6 +100,30 @@ class _Steps:
             self._watch.end_iteration()
         elif self._kept.end_step():
             raise _EnoughSteps
+
+
+@contextlib.contextmanager
+def _noted(note: Callable[[Sequence[Any]], None]) -> Iterator[None]:
+    """Have what each backward pass begins from noted, which no counter sees."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    def keeping(backward: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(backward)
+        def kept(outputs: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (torch's own signature)
+            with _disable_current_modes():
+                note(outputs if isinstance(outputs, tuple | list) else (outputs,))
+            return backward(outputs, *args, **kwargs)
+
+        return kept
+
+    patches = Patches()
+    owner, names = backward_entries()
+    for name in names:
+        patches.replace(owner, name, keeping(getattr(owner, name)))
+    try:
+        yield
+    finally:
+        patches.undo()
 
 
 def last_iterations(counts: Counts, most: int) -> Counts:

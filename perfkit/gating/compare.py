@@ -28,6 +28,7 @@ from perfkit.gating.counters import (
     paired,
 )
 from perfkit.gating.design import Forecast, Method, counting_s
+from perfkit.gating.edited import work_of_edited
 from perfkit.gating.explain import (
     cold_starts,
     disturbed_launches,
@@ -36,7 +37,9 @@ from perfkit.gating.explain import (
     waiting_threads,
     why_not_measured,
 )
+from perfkit.gating.gains import doubt_gains
 from perfkit.gating.judge import is_faster, slow_first_calls
+from perfkit.gating.results import drawn_otherwise, with_result
 from perfkit.gating.rows import (
     NOT_TIMED,
     Prior,
@@ -56,7 +59,7 @@ from perfkit.ledger.recording import Run
 from perfkit.ledger.remote import shown_place
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Benchmark, Row, Source
-from perfkit.model.comparisons import Comparison, ExactComparison
+from perfkit.model.comparisons import Comparison, ExactComparison, MeasuringEdit
 from perfkit.model.counters import IMPORT_TIME, IMPORTS, PEAK_RESIDENT, is_count
 from perfkit.model.policies import CalibrationPolicy, GatePolicy, JudgedPolicy, Rehearsal
 from perfkit.model.progress import ComparisonProgress
@@ -97,7 +100,8 @@ class CompletedComparison:
     ``loaded`` are the sides' files that it imported; it is None where earlier runs alone decided a benchmark,
     since what they imported is not known. ``timed_s`` is how many seconds set-up and timing took, and
     ``counted_s`` how many counting took after it. ``unrecorded`` is the error, such as a full disk, for which
-    the end of its record is not in the ledger; the verdicts are valid all the same.
+    the end of its record is not in the ledger; the verdicts are valid all the same. ``measuring`` is what
+    head edits of how it is measured, with what that does.
     """
 
     context: RunContext
@@ -109,6 +113,7 @@ class CompletedComparison:
     timed_s: float
     counted_s: float
     unrecorded: RecordingError | None = None
+    measuring: tuple[MeasuringEdit, ...] = ()
 
 
 def compare_sides(
@@ -232,10 +237,16 @@ class _Comparing:
         timing = self._time() if self.method.timed else None
         timed_s = time.monotonic() - self.began
         result = joined([numbers, self._count(timing), self._beside_times(timing)])
-        judged = tuple(self._judged(timing.states if timing else {}))
+        counted_s = time.monotonic() - self.began - timed_s
+        judged = tuple(
+            with_result(one, result.results) for one in self._judged(timing.states if timing else {})
+        )
         faster = {one.benchmark.name for one in judged if is_faster(one) and not one.costs_more_cpu}
+        judged, unseen = doubt_gains(judged, self._compared, self.sides.launcher, log=self.progress.info)
         counters = result.compared(self.method.counter_policy, faster)
         comparisons = self._without_skips_of_head((*judged, *self.surveyed.findings, *result.findings))
+        work = work_of_edited(self.sides, self.surveyed, self.method, log=self.progress.info)
+        comparisons = work.doubted(comparisons)
         unrecorded = None
         try:
             self.run.add(list(count_rows(result.pairs, counters, self.context)))
@@ -250,10 +261,11 @@ class _Comparing:
             comparisons=comparisons,
             exact=(*counters, *slow_first_calls(judged)),
             loaded=self._loaded(timing, result),
-            notes=(*result.notes, *self._notes(timing)),
+            notes=(*unseen, *result.notes, *drawn_otherwise(result.results), *self._notes(timing)),
             timed_s=timed_s,
-            counted_s=time.monotonic() - self.began - timed_s,
+            counted_s=counted_s,
             unrecorded=unrecorded,
+            measuring=(*work.edits, *self.surveyed.measuring),
         )
 
     def _without_skips_of_head(self, comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
@@ -354,23 +366,26 @@ class _Comparing:
     def _count(self, timing: SequentialComparison | None) -> CountResult:
         """Count, once all is timed, the benchmarks that were reached, and the training targets."""
         method, launcher = self.method, self.sides.launcher
-        benchmarks = tuple(
-            one for one in self._compared.values() if timing is None or _is_counted(timing, one)
-        )
+        reached = tuple(one for one in self._compared.values() if timing is None or _is_reached(timing, one))
+        benchmarks = tuple(one for one in reached if timing is None or _is_counted(timing, one))
         results = []
+        counted = {one.benchmark.name for one in benchmarks} if method.counted else set()
         if method.counted:
             self.progress.info("counting")
-            if benchmarks:
-                results.append(
-                    count_compared(
-                        benchmarks,
-                        launcher,
-                        log=self._log_counting,
-                        decide=not method.timed,
-                        base_own=self.surveyed.base_own,
-                        mend=self.sides.missing.bring,
-                    )
+        if reached and (method.counted or method.timed):
+            results.append(
+                count_compared(
+                    reached,
+                    launcher,
+                    log=self._log_counting,
+                    decide=not method.timed,
+                    uncounted={one.benchmark.name for one in reached} - counted,
+                    with_results=method.timed,
+                    base_own=self.surveyed.base_own,
+                    mend=self.sides.missing.bring,
                 )
+            )
+        if method.counted:
             stopped = timing is not None and timing.stopped
             targets = () if stopped else method.targets
             results.append(count_targets(targets, self.sides.project, launcher, method.rules))
@@ -389,7 +404,7 @@ class _Comparing:
             )
             for name, found in peaks.items()
         ]
-        if self.surveyed.imports_changed and not timing.stopped:
+        if not timing.stopped and self._imports_changed():
             files = tuple(sorted({name.partition("::")[0] for name in timing.states}))
             until = time.monotonic() + _IMPORT_SHARE * self.method.budget_s
             imported = measure_imports(self.sides.launcher, files, until=until)
@@ -397,6 +412,14 @@ class _Comparing:
             if imported:
                 pairs.append(paired(one, IMPORT_TIME, "s", imported))
         return CountResult(pairs=tuple(pairs))
+
+    def _imports_changed(self) -> bool:
+        """Return whether a file differs that is imported as benchmarks are listed."""
+        places = [
+            (self.sides.roots.base / file, self.sides.roots.head / file) for file in self.surveyed.loaded
+        ]
+        contents = ([one.read_bytes() if one.is_file() else None for one in both] for both in places)
+        return any(base != head for base, head in contents)
 
     def _loaded(self, timing: SequentialComparison | None, result: CountResult) -> frozenset[str] | None:
         states = timing.states.values() if timing else ()
@@ -422,11 +445,11 @@ class _Comparing:
             ]
         )
         verdicts = {one.benchmark.name: one.verdict for one in comparisons}
-        doubts = {one.benchmark.name: one.doubts for one in comparisons}
+        known = {one.benchmark.name: one for one in comparisons}
         wall_s = time.monotonic() - self.began
         return self.run.publish(
             lambda row: finished_row(
-                row, verdicts, wall_s=wall_s, continues=tuple(self.prior.runs), doubts=doubts
+                row, verdicts, wall_s=wall_s, continues=tuple(self.prior.runs), known=known
             )
         )
 
@@ -441,14 +464,18 @@ class _Comparing:
         self.progress.info(f"counting instructions of {node}")
 
 
-def _is_counted(timing: SequentialComparison, one: ComparedBenchmark) -> bool:
-    """Return whether a benchmark is counted: it has had a launch, and uses torch or has short calls.
-
-    Without torch no count decides, so only cheap ones are made. Where measuring stopped at a regression, the
-    benchmark that has regressed is counted alone.
-    """
+def _is_reached(timing: SequentialComparison, one: ComparedBenchmark) -> bool:
+    """Return whether a benchmark had a launch; where measuring stopped, only one that REGRESSED counts."""
     if timing.stopped and timing.verdict(one.benchmark.name) != "REGRESSED":
         return False
+    return bool(one.prior) or timing.states[one.benchmark.name].call_s is not None
+
+
+def _is_counted(timing: SequentialComparison, one: ComparedBenchmark) -> bool:
+    """Return whether a benchmark that was reached is counted: it uses torch or has short calls.
+
+    Without torch no count decides, so only cheap ones are made.
+    """
     call_s = timing.states[one.benchmark.name].call_s
     return call_s is not None and (timing.uses_torch or call_s <= _LONGEST_COUNTED_S)
 

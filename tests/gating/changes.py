@@ -350,6 +350,30 @@ HIDDEN: dict[str, Change] = {
         "10", "11", file="tool.py", more={"tool.py": "x = 10\n"},
         bench="from app import step\ndef test_it(benchmark):\n    benchmark.pedantic(step, rounds=2)\n",
     ),
+    "process that imports a constant": _change(
+        "import subprocess, sys\nfrom pathlib import Path\ndef step():\n    subprocess.run([sys.executable, '-c', 'import tool; tool.run()'], cwd=Path(__file__).parent)\n",
+        "10", "11", file="tool.py", more={"tool.py": "N = 10\ndef run():\n    return N\n"},
+    ),
+    "process that runs a function": _change(
+        "import subprocess, sys\nfrom pathlib import Path\ndef step():\n    subprocess.run([sys.executable, '-X', 'utf8', '-c', 'import tool; tool.run()'], cwd=Path(__file__).parent)\n",
+        "10", "11", file="tool.py", more={"tool.py": "def run():\n    return 10\n"},
+    ),
+    "process that nobody awaits": _change(
+        "import subprocess, sys\nfrom pathlib import Path\ndef step():\n    subprocess.Popen([sys.executable, '-c', 'import tool; tool.run()'], cwd=Path(__file__).parent)\n",
+        "10", "11", file="tool.py", more={"tool.py": "import time\ndef run():\n    time.sleep(0.2)\n    return late()\ndef late():\n    return 10\n"},
+    ),
+    "process that forks": _change(
+        "import subprocess, sys\nfrom pathlib import Path\ndef step():\n    subprocess.run([sys.executable, '-c', 'import tool; tool.run()'], cwd=Path(__file__).parent)\n",
+        "10", "11", file="tool.py", more={"tool.py": "import os\ndef late():\n    return 10\ndef run():\n    pid = os.fork()\n    if not pid:\n        late()\n        os._exit(0)\n    os.waitpid(pid, 0)\n"},
+    ),
+    "process without variables": _change(
+        "import subprocess, sys\nfrom pathlib import Path\ndef step():\n    subprocess.run([sys.executable, '-c', 'import tool; tool.run()'], cwd=Path(__file__).parent, env={})\n",
+        "10", "11", file="tool.py", more={"tool.py": "def run():\n    return 10\n"},
+    ),
+    "process that ends at once": _change(
+        "import subprocess, sys\nfrom pathlib import Path\ndef step():\n    subprocess.run([sys.executable, '-c', 'import tool; tool.run()'], cwd=Path(__file__).parent)\n",
+        "10", "11", file="tool.py", more={"tool.py": "import os\ndef run():\n    late()\n    os._exit(0)\ndef late():\n    return 10\n"},
+    ),
     "fork": _change(
         "import os\ndef work():\n    return 10\ndef step():\n    pid = os.fork()\n    if not pid:\n        work()\n"
         "        os._exit(0)\n    os.waitpid(pid, 0)\n", "10", "11",
@@ -1070,6 +1094,12 @@ MORE_HIDDEN: dict[str, Change] = {
 }  # fmt: skip
 
 HARMLESS: dict[str, Change] = {
+    "function that no process of it runs": _change(
+        "import subprocess, sys\nfrom pathlib import Path\ndef step():\n"
+        "    subprocess.run([sys.executable, '-X', 'importtime', '-c', 'import tool'], check=True,\n"
+        "                   stderr=subprocess.PIPE, cwd=Path(__file__).parent)\n",
+        "10", "11", file="tool.py", more={"tool.py": "def other():\n    return 10\ndef run():\n    return 5\nrun()\n"},
+    ),
     "comment": _change(_STEP, "def step", "# Adds.\ndef step"),
     "comment in the function": _change(_STEP, "    return", "    # Adds.\n    return"),
     "docstring": _change(_STEP, "    return", '    """Add."""\n    return'),

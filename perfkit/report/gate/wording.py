@@ -8,8 +8,10 @@ import shlex
 from collections.abc import Sequence
 
 from perfkit.model.comparisons import (
+    MEASURING,
     UNDECIDED,
     Comparison,
+    Doubt,
     Estimate,
     ExactComparison,
     Explanation,
@@ -63,6 +65,11 @@ def in_order(comparisons: Sequence[Comparison]) -> list[Comparison]:
     return sorted(shown, key=lambda found: (_ORDER.index(found.verdict), not decides(found)))
 
 
+def benchmarks_of(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Return the comparisons without the finding on what a change edits of how it is measured."""
+    return [one for one in comparisons if one.benchmark.name != MEASURING]
+
+
 def without_many_not_reached(comparisons: Sequence[Comparison]) -> tuple[list[Comparison], str | None]:
     """Return what a table lists, and a word on the benchmarks that were not reached and would fill it."""
     rest = [one for one in comparisons if one.verdict == "NOT REACHED"][_MOST_NOT_REACHED:]
@@ -90,15 +97,6 @@ def is_timed(report: GateReport) -> bool:
 def some_do_not_gate(comparisons: Sequence[Comparison]) -> bool:
     """Return whether some benchmarks gate and others do not, which have no share of alpha."""
     return {comparison.gating for comparison in comparisons} == {True, False}
-
-
-def changed_rules_text(changed_rules: Sequence[str]) -> tuple[str, ...]:
-    """Return a sentence on the rules that head changes; nothing where it changes none."""
-    text = (
-        f"Head changes the rules of the gate: {', '.join(changed_rules)}. Base's decide here, head's from the"
-        " next commit on (`--rules head` uses them now)."
-    )
-    return (text,) if changed_rules else ()
 
 
 def percent(share: float) -> str:
@@ -241,7 +239,7 @@ def details(comparison: Comparison) -> list[str]:
         typical = f"{change_text(comparison.other)} ({interval_text(comparison.other)})"
         words.append(f"that is all calls together; a typical one: {typical}")
     words.append(first_call_text(comparison.first_call))
-    words += [one.text for one in comparison.doubts]
+    words += [_remark(one, comparison.verdict) for one in comparison.doubts]
     if need is not None:
         words.append(need_text(need))
     if comparison.excused_by is not None:
@@ -251,6 +249,13 @@ def details(comparison: Comparison) -> list[str]:
     if comparison.accepted is not None:
         words.append(f"accepted: {comparison.accepted}")
     return [sentence for sentence in words if sentence]
+
+
+def _remark(doubt: Doubt, verdict: Verdict) -> str | None:
+    """Return a doubt in words; that a result is not known matters of a gain alone."""
+    if doubt.kind != "not compared":
+        return doubt.text
+    return f"result not compared: {doubt.text}" if verdict == "IMPROVED" else None
 
 
 def first_call_text(first: FirstCall | None) -> str | None:
@@ -287,6 +292,12 @@ def accept_command(comparison: Comparison | ExactComparison, name: str) -> str |
 def accept_line(name: str) -> str:
     """Return the command that lets the findings of a benchmark pass, as far as they block."""
     return f'perfkit accept {shlex.quote(name)} --reason "…"'
+
+
+def waits_for_person(report: GateReport) -> bool:
+    """Return whether nothing but what a change edits of how it is measured has to be accepted."""
+    left = [one for one in report.comparisons if one.verdict in _ACCEPTABLE and decides(one)]
+    return bool(left) and not benchmarks_of(left)
 
 
 def can_accept(report: GateReport) -> bool:

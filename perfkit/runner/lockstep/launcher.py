@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -175,6 +175,11 @@ class Launcher:
         """Whether launches ``alone`` of a benchmark on an accelerator can warm up several at once."""
         return min(self._most_pairs, max(self.residents.room.values(), default=0)) > 1
 
+    @property
+    def layout(self) -> int:
+        """The seed of layouts and inputs that was drawn last."""
+        return self._layout
+
     def root(self, side: Side) -> Path:
         """Return the tree of a side."""
         return self._trees.roots[side]
@@ -201,6 +206,20 @@ class Launcher:
         files = tuple(dict.fromkeys(node.partition("::")[0] for node in nodes))
         self._trees = dataclasses.replace(self._trees, paths=files)
 
+    @contextlib.contextmanager
+    def on_other_trees(self, roots: Mapping[Side, Path]) -> Iterator[None]:
+        """Measure other trees for a while, from the same fork servers; their caches are their own."""
+        trees, folder = self._trees, self.folder
+        self._end_zygotes()
+        self._trees = dataclasses.replace(trees, roots=roots, slowdowns={})
+        self.folder, self._alone = folder / "other", False
+        self.folder.mkdir()
+        try:
+            yield
+        finally:
+            self._end_zygotes()
+            self._trees, self.folder, self._alone = trees, folder, False
+
     def _preload_new(self) -> None:
         """Have the present fork servers import what was added since the last time."""
         news = [name for name in self._modules if name not in self._preloaded]
@@ -217,8 +236,10 @@ class Launcher:
         except ForkServerLostError:
             self._replace_lost()
 
-    def renew(self, *, alone: bool = False) -> None:
+    def renew(self, *, alone: bool = False, whole: bool = False) -> None:
         """Begin a new group of launches: from new zygotes, or a new fork server with another hash seed.
+
+        Where it has to be new as a ``whole``, it is a new fork server.
 
         A group that is one launch ``alone`` has no zygotes: its processes import and collect for themselves,
         which takes less time than zygotes of which nothing else is forked. It may be warmed up already.
@@ -229,7 +250,7 @@ class Launcher:
         if alone and self._ready:
             return
         self._end_zygotes()
-        if self.serves and self._zygote_pairs < self._zygotes_per_fork_server:
+        if self.serves and self._zygote_pairs < self._zygotes_per_fork_server and not whole:
             self._preload_new()
         else:
             self._replace_source()
