@@ -48,7 +48,7 @@ _FRAMES = 12
 # A call that keeps less than this in each of these ways is not traced: allocated blocks, bytes of malloc.
 _LEAST_BLOCKS, _LEAST_BYTES = 0.5, 128
 # A line that keeps less keeps a number for a log, or a text that torch itself loses in each step.
-_LEAST_OF_A_LINE = 64
+_LEAST_OF_A_LINE = 128
 # The pieces of small objects are Python's own, those of others malloc's.
 _SMALL = 512
 # The objects in C++ that belong to a tensor and its storage.
