@@ -22,6 +22,7 @@ from pytest_benchmark.timers import default_timer
 from .clock import L2_FLUSHED, DeviceTimes, block_times, clock_of, synchronised, uses_accelerator
 from .counters.model import Count
 from .functions import LOOP_PLUGIN, NeverRunError, check_is_run, runs_coroutines
+from .state import BEGUN
 
 Value = TypeVar("Value")
 # Calls a function with its arguments.
@@ -56,7 +57,8 @@ class Work:
     ``block(n)`` runs n iterations and returns their wall seconds. A round must have ``loops`` iterations, and
     one process makes at most ``rounds`` of them; None is no limit. ``keep`` adds a round to the benchmark's
     own statistics. With ``number`` nothing is timed. ``through`` makes a call by a function that is given
-    the benchmark's function and its arguments. Blocks that are timed ``by_wall`` do nothing besides.
+    the benchmark's function and its arguments. Blocks that are timed ``by_wall`` do nothing besides. Its test
+    took ``set_up_s`` up to now, in which it made ``warm_up`` calls.
     """
 
     node: str
@@ -70,6 +72,8 @@ class Work:
     through: Callable[[Around], object] | None = None
     target: Target | None = None
     by_wall: bool = False
+    set_up_s: float = 0.0
+    warm_up: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +145,7 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
         self.node: str = self.fullname
         item = options.get("node") or next(iter(arguments), None)
         self._file = str(getattr(item, "path", ""))
+        self._begun = getattr(item, "stash", {}).get(BEGUN, perf_counter())
         self._by_wall = self._timer in (perf_counter, default_timer)
         plugins = getattr(getattr(item, "config", None), "pluginmanager", None)
         self._has_loop = plugins is not None and plugins.has_plugin(LOOP_PLUGIN)
@@ -167,6 +172,7 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
                 through=lambda around: around(function, args, kwargs),
                 target=Target(function=function, arguments=lambda: (args, kwargs), file=self._file),
                 by_wall=self._by_wall,
+                set_up_s=perf_counter() - self._begun,
             )
         )
         result = call()
@@ -207,6 +213,8 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
                 teardown=teardown,
             ),
             by_wall=self._by_wall and setup is None and teardown is None,
+            set_up_s=perf_counter() - self._begun,
+            warm_up=warmup_rounds * iterations,
         )
         self.timing_loop.time(work)
         # As in pytest-benchmark, one more call gives the result after rounds of several iterations.

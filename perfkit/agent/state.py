@@ -120,6 +120,10 @@ class _Setting:
     write: Callable[[Any], object]
 
 
+# When a test's set-up began.
+BEGUN = pytest.StashKey[float]()
+
+
 class StateKeeper:
     """A plugin of pytest: ``changed`` names what the bodies of tests changed and what was put back."""
 
