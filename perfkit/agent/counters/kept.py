@@ -216,7 +216,7 @@ def with_kept(counts: Counts, kept: Count | str) -> Counts:
 class KeptSteps:
     """Reads what a training loop keeps at the ends of some of its steps, for a few seconds at most.
 
-    An alarm ends the loop then, in whatever it does after its last step.
+    An alarm ends the loop then, in what follows its last step.
     """
 
     def __init__(self, root: Path) -> None:
