@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: identical environments peers change-points bisect-study bisects peers-history scale versions clean
 .PHONY: site reference links
 .PHONY: gpu gpu-kit
-.PHONY: first-output
+.PHONY: first-output referee
 .PHONY: coverage
 .PHONY: engine-faults engine-speed engine-costs engine-plan
 
@@ -121,6 +121,11 @@ identical: $(INSTALLED)
 # One commit in two environments that cost the same, gated twenty times: some hour; goes on where it stood.
 environments: $(INSTALLED)
 	$(BIN)/python benchmarks/environments/alike.py
+
+# Fake gains, loops that keep memory, and identical code with awkward results, each gated: an hour or two; goes on where
+# it stood. Fewer: make referee REFEREE=fakes; with libraries: make referee REFEREE="same --libraries FOLDER"
+referee: $(INSTALLED)
+	$(BIN)/python benchmarks/referee/fakes.py $(REFEREE)
 
 # The same pairs of commits through asv, pytest-benchmark, pyperf and a t-test: some 80 minutes, and then what time
 # may not allow, pyperf without --fast; goes on where it stood.
