@@ -135,6 +135,7 @@ class BenchmarkRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     gate: bool | None = None
     limit: float | None = None
     sentinel: bool | None = None
+    result: float | bool | None = None
 
 
 class HistoryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -35,7 +35,7 @@ def spin(units):
     total = 0
     for number in range(units * 200):
         total += number
-    return total
+    return min(total, 1)
 """
 SLOWER = 3  # times the work: far beyond the margin
 

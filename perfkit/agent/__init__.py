@@ -9,7 +9,7 @@ COLLECTING = "collecting"
 # A session that has this variable counts nothing beside its times.
 NO_COUNTS = "PERFKIT_NO_COUNTS"
 MARKERS = (
-    "perfkit(margin, gate, limit): how `perfkit gate` treats a benchmark",
+    "perfkit(margin, gate, limit, result): how `perfkit gate` treats a benchmark",
     "perfkit(sentinel=True): a benchmark that depends on none of the project's code",
     "perfkit(flush_l2=True): empty the second-level cache of the accelerator before each call of a benchmark",
 )

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -33,6 +33,9 @@ from .counters.model import PEAK_MEMORY, TRACKED, Count
 from .functions import runs_coroutines, source_of
 from .processes import peak_resident
 from .provenance import foreign_files
+
+if TYPE_CHECKING:
+    from .benchmark_fixture import Around
 
 Kind = Literal["time", "timeraw", "peakmem", "track", "mem"]
 # Of a class's name the capital form counts as well, and timeraw comes after time, which its name lacks.
@@ -405,6 +408,7 @@ class _Case:
                     most=most,
                     most_s=most_s,
                     warmup_s=_WARMUP_S if warmup_s < 0 else warmup_s,
+                    through=call.through_function if self.kind == "time" else None,
                 ),
             )
 
@@ -452,6 +456,13 @@ class _Call:
     def through(self) -> object:
         with self.ready():
             return self.once()
+
+    def through_function(self, around: Around) -> object:
+        def block(_: int) -> float:
+            around(self.made.function, self.args, {})
+            return 0.0
+
+        return self.afresh(block)(1)
 
     def once(self) -> Any:  # noqa: ANN401 (any value)
         return self.made.function(*self.args)

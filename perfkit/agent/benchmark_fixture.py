@@ -23,6 +23,8 @@ from .counters.model import Count
 from .functions import LOOP_PLUGIN, NeverRunError, check_is_run, runs_coroutines
 
 Value = TypeVar("Value")
+# Calls a function with its arguments.
+Around = Callable[[Callable[..., object], Sequence[Any], Mapping[str, Any]], object]
 
 # A fixture has this attribute where the device's cache is emptied before each call.
 _FLUSHES = "_perfkit_flushes"
@@ -52,7 +54,8 @@ class Work:
 
     ``block(n)`` runs n iterations and returns their wall seconds. A round must have ``loops`` iterations, and
     one process makes at most ``rounds`` of them; None is no limit. ``keep`` adds a round to the benchmark's
-    own statistics. With ``number`` nothing is timed.
+    own statistics. With ``number`` nothing is timed. ``through`` makes a call by a function that is given
+    the benchmark's function and its arguments.
     """
 
     node: str
@@ -63,6 +66,7 @@ class Work:
     rounds: int | None = None
     number: Callable[[], Count] | None = None
     device: Callable[[Sequence[float], int], DeviceTimes | None] = lambda *_: None
+    through: Callable[[Around], object] | None = None
 
 
 class OutOfTimeError(Exception):
@@ -138,7 +142,14 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
             return function(*args, **kwargs)
 
         self.timing_loop.time(
-            Work(node=self.node, block=block, call=call, keep=self._keep, device=self._device)
+            Work(
+                node=self.node,
+                block=block,
+                call=call,
+                keep=self._keep,
+                device=self._device,
+                through=lambda around: around(function, args, kwargs),
+            )
         )
         result = call()
         check_is_run(function_to_benchmark, result)
@@ -169,6 +180,7 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
             # Without a setup a call may use up what the next one needs, so no more are made than asked for.
             rounds=None if setup else rounds,
             device=self._device,
+            through=pedantic.through,
         )
         self.timing_loop.time(work)
         # As in pytest-benchmark, one more call gives the result after rounds of several iterations.
@@ -214,8 +226,11 @@ class _Pedantic:
         return float(seconds)
 
     def call(self) -> object:
+        return self.through(lambda target, args, kwargs: target(*args, **kwargs))
+
+    def through(self, around: Around) -> object:
         args, kwargs = self._arguments()
-        result = self._target(*args, **kwargs)
+        result = around(self._target, args, kwargs)
         if self._teardown is not None:
             self._teardown(*args, **kwargs)
         return result
@@ -244,6 +259,7 @@ class Rounds:
     most: int
     most_s: float
     warmup_s: float
+    through: Callable[[Around], object] | None = None
 
 
 def count_as_used(fixture: object) -> None:
@@ -298,6 +314,7 @@ def run_rounds(fixture: object, rounds: Rounds) -> None:
                 keep=fixture._keep,  # noqa: SLF001 (likewise)
                 loops=rounds.loops,
                 device=fixture._device,  # noqa: SLF001 (likewise)
+                through=rounds.through,
             )
         )
     elif fixture.disabled:

@@ -19,10 +19,12 @@ import pytest
 
 from .channel import Channel, Message
 from .clock import accelerator_in_use, cold_start, uses_accelerator
-from .counters.calls import counts_of_call, profile_of_this_thread
+from .counters.calls import MOST_COUNTED_CALLS, counts_of_call, profile_of_this_thread
 from .counters.instructions import make_counted_calls
 from .counters.model import Counts, as_message
+from .counters.torch_adapter import read_compilation
 from .processes import minor_faults, move_to
+from .results import described_call
 from .state import at_depth, seed_generators
 
 if TYPE_CHECKING:
@@ -89,13 +91,15 @@ class RemoteTimingLoop:
             if order.get("rounds"):
                 seed_generators(self._seed, work.node, turns)
                 turns += 1
-            answer = _obey(order, work, profiled, first=first)
+            answer = _obey(order, work, profiled, first=first, seed=(self._seed, work.node))
             first = False
             profiled += answer.get("calls", 0)
             self._channel.send({**answer, "node": work.node})
 
 
-def _obey(order: Message, work: Work, profiled: int, *, first: bool) -> Message:  # noqa: PLR0911
+def _obey(  # noqa: PLR0911
+    order: Message, work: Work, profiled: int, *, first: bool, seed: Sequence[object]
+) -> Message:
     if order["kind"] == "run":
         if order["core"] is not None:
             move_to(order["core"])
@@ -127,14 +131,29 @@ def _obey(order: Message, work: Work, profiled: int, *, first: bool) -> Message:
     if order["kind"] == "count" and work.number is not None:
         return {"kind": "counted", **as_message(Counts(counts=(work.number(),), not_counted={}))}
     if order["kind"] == "count":
-        counts = counts_of_call(work.call, root=Path(order["root"]), most_calls=_most_calls(work))
-        return {"kind": "counted", **as_message(counts)}
+        return {"kind": "counted", **_counted(order, work, seed)}
     if order["kind"] == "make_calls":
         calls = make_counted_calls(
             work, control=order["control"], library=order["library"], most_calls=_most_calls(work)
         )
         return {"kind": "made_calls", **calls}
     pytest.skip(order["reason"])
+
+
+def _counted(order: Message, work: Work, seed: Sequence[object]) -> Message:
+    """Return the counts of a call, what another one gives, or both, as the order asks for."""
+    root, calls, since = Path(order["root"]), _most_calls(work), read_compilation()
+    answer: Message = {}
+    if order["result"] is not None and order["counts"] and calls <= MOST_COUNTED_CALLS:
+        # Counting takes all calls that are allowed in this process.
+        answer["later"] = True
+    elif order["result"] is not None:
+        calls -= 1
+        answer["result"] = described_call(work, order["result"], root=root, seed=seed)
+    counts = Counts(counts=(), not_counted={})
+    if order["counts"]:
+        counts = counts_of_call(work.call, root=root, most_calls=calls, since=since)
+    return {**as_message(counts), **answer}
 
 
 def _state_of_device() -> Message:

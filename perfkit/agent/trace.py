@@ -85,7 +85,7 @@ _FIELDS, _RUNS_TEXTS = frozenset({"vars", "dir", "globals"}), frozenset({"eval",
 _LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _WORD = re.compile(r"[^\W\d]\w*")
 _GENERATED = "<generated>"
-# Python runs this as it starts, for whoever traces it, and then what it would have run.
+# A traced process runs this as it starts, and then the module of that name that it would have run.
 _SITE = """
 import importlib.util, sys
 folder, top, records = {place!r}

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from .channel import Message
+from .counters.interventions import Patches
 from .counters.model import Counts, as_message, with_texts
 from .counters.tensors import TensorWatch
+from .counters.torch_adapter import backward_entries
 from .loading import TargetError, compile_script, is_script, load_function, script_call
 from .torch_settings import has_torch
 
@@ -52,9 +57,10 @@ def _count(call: Callable[[], object], watch: TensorWatch, steps: int) -> Counts
         if done >= steps:
             raise _EnoughSteps
 
+    losses: list[Any] = []
     hook = register_optimizer_step_post_hook(end_step)
     try:
-        with watch:
+        with watch, _kept(losses):
             call()
     except _EnoughSteps:
         pass
@@ -63,7 +69,35 @@ def _count(call: Callable[[], object], watch: TensorWatch, steps: int) -> Counts
             raise RuntimeError(f"it ended with exit status {end.code}") from end
     finally:
         hook.remove()
-    return last_iterations(watch.counts(), 1) if done >= steps else done
+    if done < steps:
+        return done
+    found = tuple((str(loss.dtype).removeprefix("torch."), float(loss)) for loss in losses)
+    return replace(last_iterations(watch.counts(), 1), losses=found)
+
+
+@contextlib.contextmanager
+def _kept(losses: list[Any]) -> Iterator[None]:
+    """Keep a copy of each number that a backward pass begins from, which no counter sees."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    def keeping(backward: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(backward)
+        def kept(outputs: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (torch's own signature)
+            with _disable_current_modes():
+                many = outputs if isinstance(outputs, tuple | list) else (outputs,)
+                losses.extend(one.detach().clone() for one in many if one.numel() == 1)
+            return backward(outputs, *args, **kwargs)
+
+        return kept
+
+    patches = Patches()
+    owner, names = backward_entries()
+    for name in names:
+        patches.replace(owner, name, keeping(getattr(owner, name)))
+    try:
+        yield
+    finally:
+        patches.undo()
 
 
 def last_iterations(counts: Counts, most: int) -> Counts:

@@ -35,6 +35,7 @@ from perfkit.gating.explain import (
     why_not_measured,
 )
 from perfkit.gating.judge import is_faster, slow_first_calls
+from perfkit.gating.results import drawn_otherwise, with_result
 from perfkit.gating.rows import (
     NOT_TIMED,
     Prior,
@@ -228,7 +229,9 @@ class _Comparing:
         timing = self._time() if self.method.timed else None
         timed_s = time.monotonic() - self.began
         result = joined([numbers, self._count(timing)])
-        judged = tuple(self._judged(timing.states if timing else {}))
+        judged = tuple(
+            with_result(one, result.results) for one in self._judged(timing.states if timing else {})
+        )
         faster = {one.benchmark.name for one in judged if is_faster(one) and not one.costs_more_cpu}
         counters = result.compared(self.method.counter_policy, faster)
         comparisons = self._without_skips_of_head((*judged, *self.surveyed.findings, *result.findings))
@@ -246,7 +249,7 @@ class _Comparing:
             comparisons=comparisons,
             exact=(*counters, *slow_first_calls(judged)),
             loaded=self._loaded(timing, result),
-            notes=(*result.notes, *self._notes(timing)),
+            notes=(*result.notes, *drawn_otherwise(result.results), *self._notes(timing)),
             timed_s=timed_s,
             counted_s=time.monotonic() - self.began - timed_s,
             unrecorded=unrecorded,
@@ -350,23 +353,26 @@ class _Comparing:
     def _count(self, timing: SequentialComparison | None) -> CountResult:
         """Count, once all is timed, the benchmarks that were reached, and the training targets."""
         method, launcher = self.method, self.sides.launcher
-        benchmarks = tuple(
-            one for one in self._compared.values() if timing is None or _is_counted(timing, one)
-        )
+        reached = tuple(one for one in self._compared.values() if timing is None or _is_reached(timing, one))
+        benchmarks = tuple(one for one in reached if timing is None or _is_counted(timing, one))
         results = []
+        counted = {one.benchmark.name for one in benchmarks} if method.counted else set()
         if method.counted:
             self.progress.info("counting")
-            if benchmarks:
-                results.append(
-                    count_compared(
-                        benchmarks,
-                        launcher,
-                        log=self._log_counting,
-                        decide=not method.timed,
-                        base_own=self.surveyed.base_own,
-                        mend=self.sides.missing.bring,
-                    )
+        if reached and (method.counted or method.timed):
+            results.append(
+                count_compared(
+                    reached,
+                    launcher,
+                    log=self._log_counting,
+                    decide=not method.timed,
+                    uncounted={one.benchmark.name for one in reached} - counted,
+                    with_results=method.timed,
+                    base_own=self.surveyed.base_own,
+                    mend=self.sides.missing.bring,
                 )
+            )
+        if method.counted:
             stopped = timing is not None and timing.stopped
             targets = () if stopped else method.targets
             results.append(count_targets(targets, self.sides.project, launcher, method.rules))
@@ -398,11 +404,11 @@ class _Comparing:
             ]
         )
         verdicts = {one.benchmark.name: one.verdict for one in comparisons}
-        doubts = {one.benchmark.name: one.doubts for one in comparisons}
+        known = {one.benchmark.name: one for one in comparisons}
         wall_s = time.monotonic() - self.began
         return self.run.publish(
             lambda row: finished_row(
-                row, verdicts, wall_s=wall_s, continues=tuple(self.prior.runs), doubts=doubts
+                row, verdicts, wall_s=wall_s, continues=tuple(self.prior.runs), known=known
             )
         )
 
@@ -417,14 +423,18 @@ class _Comparing:
         self.progress.info(f"counting instructions of {node}")
 
 
-def _is_counted(timing: SequentialComparison, one: ComparedBenchmark) -> bool:
-    """Return whether a benchmark is counted: it has had a launch, and uses torch or has short calls.
-
-    Without torch no count decides, so only cheap ones are made. Where measuring stopped at a regression, the
-    benchmark that has regressed is counted alone.
-    """
+def _is_reached(timing: SequentialComparison, one: ComparedBenchmark) -> bool:
+    """Return whether a benchmark had a launch; where measuring stopped, only one that REGRESSED counts."""
     if timing.stopped and timing.verdict(one.benchmark.name) != "REGRESSED":
         return False
+    return bool(one.prior) or timing.states[one.benchmark.name].call_s is not None
+
+
+def _is_counted(timing: SequentialComparison, one: ComparedBenchmark) -> bool:
+    """Return whether a benchmark that was reached is counted: it uses torch or has short calls.
+
+    Without torch no count decides, so only cheap ones are made.
+    """
     call_s = timing.states[one.benchmark.name].call_s
     return call_s is not None and (timing.uses_torch or call_s <= _LONGEST_COUNTED_S)
 

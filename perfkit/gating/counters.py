@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 
 from perfkit.agent.counters.model import TRACKED, Count, Counts, joined_counts
 from perfkit.agent.training import COUNTED_STEP
@@ -12,6 +13,7 @@ from perfkit.config import Project
 from perfkit.errors import UsageError
 from perfkit.gating.counter_verdicts import CounterPolicy, compare_count, compare_counts, numbers_that_decide
 from perfkit.gating.missing import Mend, mend_nothing
+from perfkit.gating.results import ResultFinding, compare_calls, other_losses
 from perfkit.gating.rules import ComparedBenchmark, Rules, finding_on, finding_on_failure, under_rules
 from perfkit.gating.survey import prove_code
 from perfkit.identity import source_version
@@ -24,6 +26,7 @@ from perfkit.runner.lockstep.untimed import (
     COMMANDS,
     Callgrind,
     CountedSides,
+    CountedSteps,
     count_benchmarks,
     count_training,
 )
@@ -58,6 +61,7 @@ class CountResult:
     findings: tuple[Comparison, ...] = ()
     notes: tuple[str, ...] = ()
     loaded: frozenset[str] = frozenset()
+    results: Mapping[str, ResultFinding] = field(default_factory=dict)
 
     def compared(self, policy: CounterPolicy, faster: Collection[str] = ()) -> tuple[ExactComparison, ...]:
         """Return a comparison for each count of each pair; ``faster`` names those whose time IMPROVED."""
@@ -83,10 +87,14 @@ def count_compared(
     *,
     log: Callable[[str], None],
     decide: bool,
+    uncounted: AbstractSet[str] = frozenset(),
+    with_results: bool = False,
     base_own: Collection[str] | None = None,
     mend: Mend = mend_nothing,
 ) -> CountResult:
     """Count each benchmark on both sides at once; where the counts ``decide``, a failure is a finding.
+
+    With results, what their calls give is compared, also of those that are ``uncounted``.
 
     Where they do not decide, counts that failed on head alone are missing, with the reason. ``log`` receives
     the node id of each benchmark before it is counted. All are counted again if ``mend`` did something about
@@ -94,10 +102,20 @@ def count_compared(
     have all.
     """
     known = {one.benchmark.name: one for one in compared}
-    found = _counted(launcher, tuple(known), known, log=log, mend=mend)
+    asked = frozenset(one.benchmark.name for one in compared if with_results and one.result is not False)
+    found = _counted(
+        launcher,
+        [node for node in known if node in asked or node not in uncounted],
+        known,
+        log=log,
+        mend=mend,
+        uncounted=uncounted,
+        results_of=asked,
+    )
     first = {failure.node: failure for failure in reversed(found.failures)}
     counts = {side: dict(found.counts[side]) for side in SIDES}
     reports = [found.reports]
+    results = compare_calls(found, {node: known[node] for node in known if node in asked}, launcher)
     if moved := [node for node in known if _moved(counts, node)]:
         # Counts that depend on inputs drawn at random, or on the hash seed, do not repeat in other processes.
         launcher.renew(alone=True)
@@ -130,7 +148,7 @@ def count_compared(
     for one in reports:
         prove_code(one)
     loaded = frozenset(file for one in reports for report in one.values() for file in report.loaded)
-    return CountResult(pairs=pairs, findings=findings, loaded=loaded)
+    return CountResult(pairs=pairs, findings=findings, loaded=loaded, results=results)
 
 
 def _counted(
@@ -140,10 +158,19 @@ def _counted(
     *,
     log: Callable[[str], None],
     mend: Mend = mend_nothing,
+    uncounted: AbstractSet[str] = frozenset(),
+    results_of: AbstractSet[str] = frozenset(),
 ) -> CountedSides:
     """Count benchmarks on both sides at once, again where ``mend`` did something about the failures."""
     while True:
-        found = count_benchmarks(launcher, nodes, limit_s=lambda node: known[node].limit_s, on_benchmark=log)
+        found = count_benchmarks(
+            launcher,
+            nodes,
+            limit_s=lambda node: known[node].limit_s,
+            on_benchmark=log,
+            uncounted=uncounted,
+            results_of=results_of,
+        )
         if not mend(found.failures):
             return found
 
@@ -184,8 +211,22 @@ def count_targets(
 
 def count_target(one: ComparedBenchmark, places: Mapping[Side, str], launcher: Launcher) -> CountResult:
     """Count a training step on both sides, twice and at once; a side's place is a function or a script."""
-    found = count_training(launcher, places, steps=COUNTED_STEP, runs=_RUNS, limit_s=_TARGET_LIMIT_S)
-    return replace(_target_result(one, found.runs), loaded=found.loaded)
+
+    def count(*sides: Side, runs: int = 1) -> CountedSteps:
+        return count_training(
+            launcher, places, steps=COUNTED_STEP, runs=runs, limit_s=_TARGET_LIMIT_S, sides=sides
+        )
+
+    found = count(*SIDES, runs=_RUNS)
+    result = _target_result(one, found.runs)
+    if one.result is not False and other_losses(*(found.runs[side] for side in SIDES)) is not None:
+        # The losses of base itself may differ from process to process.
+        runs = count("base", "base", "head").runs
+        other = other_losses(runs["base"][1:], runs["head"])
+        if other is not None and other_losses(runs["base"][:1], runs["base"][1:]) is None:
+            notes = (*result.notes, f"other losses of {one.benchmark.name}: {other}")
+            result = replace(result, notes=notes)
+    return replace(result, loaded=found.loaded)
 
 
 def check_valgrind() -> None:
@@ -224,6 +265,7 @@ def joined(results: Sequence[CountResult]) -> CountResult:
         findings=tuple(finding for result in results for finding in result.findings),
         notes=tuple(note for result in results for note in result.notes),
         loaded=frozenset(file for result in results for file in result.loaded),
+        results={name: one for result in results for name, one in result.results.items()},
     )
 
 

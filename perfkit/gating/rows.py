@@ -34,7 +34,7 @@ from perfkit.model import (
     Source,
     Status,
 )
-from perfkit.model.comparisons import Comparison, Doubt, ExactComparison, LaunchPair, Policy, Verdict
+from perfkit.model.comparisons import Comparison, ExactComparison, LaunchPair, Policy, Verdict
 from perfkit.model.counters import NOT_COUNTED, count_of, count_outcomes, is_count
 from perfkit.model.policies import Disturbance, JudgedPolicy, judged_policy
 from perfkit.repo.sides import SidePair
@@ -160,21 +160,23 @@ def finished_row(
     *,
     wall_s: float,
     continues: Sequence[str] = (),
-    doubts: Mapping[str, tuple[Doubt, ...]] = MappingProxyType({}),
+    known: Mapping[str, Comparison] = MappingProxyType({}),
 ) -> Row:
     """Return a row with what is known only when its run is over: its seconds, and what was found.
 
     A count has its own verdict already; a benchmark that was not judged gets none.
     """
     policy, name = judged_policy(row), row.outcome.benchmark.name
-    known = replace(
+    one = None if is_count(row) else known.get(name)
+    found = replace(
         policy,
         verdict=policy.verdict or verdicts.get(name),
         wall_s=round(wall_s, 2),
         continues=tuple(continues),
-        doubts=() if is_count(row) else doubts.get(name, ()),
+        doubts=one.doubts if one else (),
+        result=one.result if one else None,
     )
-    return replace(row, policy=known)
+    return replace(row, policy=found)
 
 
 def _timed(timing: Timing, side: Side) -> Iterator[tuple[Metric, tuple[float, ...]]]:
@@ -310,7 +312,7 @@ def comparison_of(rows: Sequence[Row], prior: Sequence[Sequence[Row]] = ()) -> C
     found = compare(
         last.outcome.benchmark, pairs, policy_of(rows), margin=policy.margin, gating=policy.gating
     )
-    return found.doubted(*policy.doubts)
+    return replace(found, result=policy.result).doubted(*policy.doubts)
 
 
 def exact_comparisons_of(rows: Sequence[Row]) -> list[ExactComparison]:

@@ -33,6 +33,7 @@ class ComparedBenchmark:
     ``changed`` means that it may run code that differs between the sides. ``prior`` are its launches from
     earlier gates on the same pair, whose test this run continues. A ``number`` is measured instead of a time.
     ``first_only`` is how little of its first call's code a later one runs, None where it runs half or more.
+    ``result`` is the relative tolerance of what its calls return: True by type, False to compare nothing.
     """
 
     benchmark: Benchmark
@@ -43,6 +44,7 @@ class ComparedBenchmark:
     number: bool = False
     prior: tuple[LaunchPair, ...] = ()
     first_only: str | None = None
+    result: float | bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +117,7 @@ def _with_rule(one: ComparedBenchmark, rule: BenchmarkRule) -> ComparedBenchmark
         margin=one.margin if margin is None else margin,
         gating=one.gating if rule.gate is None else rule.gate,
         limit_s=one.limit_s if rule.limit is None else rule.limit,
+        result=one.result if rule.result is None else rule.result,
     )
 
 
@@ -126,16 +129,22 @@ def _with_marker(one: ComparedBenchmark, settings: Mapping[str, str]) -> Compare
             margin=settings.get("margin"),
             gate=_BOOLEANS[settings["gate"]] if "gate" in settings else None,
             limit=float(settings["limit"]) if "limit" in settings else None,
+            result=_result(settings["result"]) if "result" in settings else None,
         )
-        if settings.keys() <= {"margin", "gate", "limit", "sentinel", "flush_l2"}:
+        if settings.keys() <= {"margin", "gate", "limit", "sentinel", "flush_l2", "result"}:
             return _with_rule(one, rule)
     except (KeyError, ValueError, ConfigError):
         pass
     words = ", ".join(f"{key}={text}" for key, text in settings.items())
     raise ConfigError(
         f"{one.benchmark.name}: the marker perfkit({words}) is not understood;"
-        ' it reads perfkit(margin="2%", gate=False, limit=60, sentinel=True, flush_l2=True)'
+        ' it reads perfkit(margin="2%", gate=False, limit=60, result=1e-3, sentinel=True, flush_l2=True)'
     )
+
+
+def _result(text: str) -> float | bool:
+    known = _BOOLEANS.get(text)
+    return float(text) if known is None else known
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,6 +46,8 @@ _CODES: dict[Verdict, int] = {
 DoubtKind = Literal[
     "other result", "not compared", "cache", "outside the clock", "notices measuring", "files"
 ]
+# Whether calls return the same on both sides, as far as that can be compared.
+ResultCompared = Literal["same", "other", "not compared"]
 # Where the benchmarks run a function: in a call that is timed, in one that is not, or not at all.
 Runs = Literal["timed", "first call", "set-up", "import", "never"]
 _WORST_FIRST = (EXIT_USAGE, EXIT_REGRESSED, EXIT_NOT_MEASURED, EXIT_INCONCLUSIVE, EXIT_PASS)
@@ -215,6 +217,7 @@ class Comparison:
     cpu_ratio: float | None = None
     first_call: FirstCall | None = None
     doubts: tuple[Doubt, ...] = ()
+    result: ResultCompared | None = None
 
     def doubted(self, *doubts: Doubt) -> Comparison:
         """Return it with more doubts; where another result came with IMPROVED, it is OTHER RESULT."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perfkit.errors import LedgerError
-from perfkit.model.comparisons import Doubt, Policy, Verdict
+from perfkit.model.comparisons import Doubt, Policy, ResultCompared, Verdict
 from perfkit.model.results import Row, RowPolicy, Side
 
 What = Literal["clock set", "suspended", "stolen", "other work", "throttled", "stood still"]
@@ -52,6 +52,7 @@ class JudgedPolicy(RowPolicy):
     first_s: float | None = stored_as("first_call_s")
     disturbed: tuple[Disturbance, ...] = ()
     doubts: tuple[Doubt, ...] = ()
+    result: ResultCompared | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,7 +75,7 @@ FILES = {
     "benchmarks/test_losses.py": BENCHMARKS,
 }
 CHANGED = {
-    "demo/training.py": TRAINING.replace(
+    "demo/training.py": TRAINING.replace("manual_seed(0)", "manual_seed(1)").replace(
         "    pass\n", "    print(loss.tolist())  # perfkit: sync allowed\n    return loss.item()\n"
     ),
     "demo/losses.py": LOSSES.replace("torch.empty(1000)", "torch.empty(1_001_000)").replace(
@@ -189,6 +189,11 @@ def test_what_grew_is_shown_with_its_lines(project: GitProject, changed: Counted
 def alike(project: GitProject) -> Counted:
     """Return a gate of commits that differ in a comment alone."""
     return _gate(project, {"demo/losses.py": f"# Losses.\n{LOSSES}"})
+
+
+def test_other_losses_of_a_training_loop_are_named(changed: Counted, alike: Counted) -> None:
+    assert "other losses of train: number 1 is " in changed.gated.notes
+    assert "other losses" not in alike.gated.notes
 
 
 def test_alike_code_counts_alike(alike: Counted) -> None:

@@ -21,7 +21,15 @@ RULE = """
 [[tool.perfkit.rules]]
 match = "*::test_ruled"
 gate = false
+[[tool.perfkit.rules]]
+match = "*::test_unasked"
+result = false
 """
+# Functions that become faster and return something else.
+OTHERS = "".join(
+    f"\ndef {name}():\n    spin({{units}})\n    return [1.0, {{value}}]\n"
+    for name in ("other", "near", "unasked")
+)
 LOCKSTEP_BREAKERS = ["-x", "--maxfail=1", "--benchmark-disable", "--benchmark-skip"]
 BENCHMARKS = "import pytest\nimport work\n" + "".join(
     [
@@ -32,6 +40,9 @@ BENCHMARKS = "import pytest\nimport work\n" + "".join(
         benchmark("marked", "work.marked", "perfkit(gate=False)"),
         benchmark("ruled", "work.ruled"),
         benchmark("lenient", "work.lenient", 'perfkit(margin="900%", flush_l2=True)'),
+        benchmark("other", "work.other"),
+        benchmark("near", "work.near", "perfkit(result=0.2)"),
+        benchmark("unasked", "work.unasked"),
     ]
 )
 
@@ -52,10 +63,14 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     place = tmp_path_factory.mktemp("verdicts")
     quoted = ", ".join(f'"{option}"' for option in LOCKSTEP_BREAKERS)
     configuration = f"[tool.pytest.ini_options]\naddopts = [{quoted}]\n{CONFIGURATION}{RULE}"
-    files = {"tests/test_speed.py": BENCHMARKS, "unused.py": "", "work.py": work(**DOSES)}
+    before = work(**DOSES) + OTHERS.format(units=5 * SLOWER, value=2.0)
+    files = {"tests/test_speed.py": BENCHMARKS, "unused.py": "", "work.py": before}
     project = git_project(place, {**files, "pyproject.toml": configuration})
     slowed = work(**{**DOSES, **HEAD_DOSES}).replace("def broken():", "def broken():\n    raise ValueError")
-    project.commit({"work.py": slowed, "unused.py": "1"}, "Slow things down")
+    after = slowed + OTHERS.format(units=5, value=2.3)
+    # What head sets itself does not decide.
+    lenient = {"pyproject.toml": configuration.replace("test_unasked", "*")}
+    project.commit({"work.py": after, "unused.py": "1", **lenient}, "Slow things down")
     gated = project.gate("--markdown", str(place / "comment.md"), "--budget", "60")
     return Scene(
         project=project,
@@ -74,6 +89,9 @@ def test_each_benchmark_gets_its_verdict(scene: Scene) -> None:
         "test_ruled": "REGRESSED",
         "test_lenient": "UNCHANGED",
         "test_broken": "FAILED",
+        "test_other": "OTHER RESULT",
+        "test_near": "IMPROVED",
+        "test_unasked": "IMPROVED",
     } == scene.gated.verdicts, scene.gated.stderr
 
 
@@ -81,7 +99,18 @@ def test_marker_and_glob_keep_a_benchmark_from_gating(scene: Scene) -> None:
     assert {"test_marked", "test_ruled"} == {
         name for name, one in scene.gated.comparisons.items() if not one["gating"]
     }
-    assert 5 == scene.gated.report["policy"]["family"]
+    assert 8 == scene.gated.report["policy"]["family"]
+
+
+def test_results_are_compared_as_base_asks_for_it(scene: Scene) -> None:
+    results = {name: one["result"] for name, one in scene.gated.comparisons.items()}
+    (doubt,) = scene.gated.comparisons["test_other"]["doubts"]
+
+    assert {"test_other": "other", "test_unasked": None, "test_broken": None} == {
+        name: result for name, result in results.items() if result != "same"
+    }
+    assert "other result" == doubt["kind"]
+    assert "[1] 2 on base, 2.3 on head" in doubt["text"]
 
 
 def test_the_report_has_every_number(scene: Scene) -> None:
@@ -163,11 +192,16 @@ class Continued:
 def continued(tmp_path_factory: pytest.TempPathFactory) -> Continued:
     """Gate one pair of commits four times."""
     place = tmp_path_factory.mktemp("continued")
-    tests = "import work\n" + benchmark("steady", "work.steady") + benchmark("slower", "work.slower")
-    project = git_project(place, {"work.py": work(steady=10, slower=5), "tests/test_speed.py": tests})
-    project.commit({"work.py": work(steady=10, slower=5 * SLOWER)}, "Slow things down")
+    tests = "import work\n" + "".join(
+        benchmark(name, f"work.{name}") for name in ("steady", "slower", "other")
+    )
+    before = work(steady=10, slower=5) + OTHERS.format(units=5 * SLOWER, value=2.0)
+    project = git_project(place, {"work.py": before, "tests/test_speed.py": tests})
+    after = work(steady=10, slower=5 * SLOWER) + OTHERS.format(units=5, value=2.3)
+    project.commit({"work.py": after}, "Slow things down")
     gates = [project.gate("--budget", seconds) for seconds in ("0.01", "60", "60")]
-    _accept(project, "test_slower", "Exact now")
+    for name in ("test_slower", "test_other"):
+        _accept(project, name, "Exact now")
     return Continued(
         project=project, first=gates[0], second=gates[1], third=gates[2], accepted=project.gate()
     )
@@ -176,7 +210,7 @@ def continued(tmp_path_factory: pytest.TempPathFactory) -> Continued:
 def test_without_time_a_gate_is_inconclusive_and_exit_code_3(continued: Continued) -> None:
     first = continued.first
 
-    assert {"test_steady": "NOT REACHED", "test_slower": "NOT REACHED"} == first.verdicts
+    assert {"NOT REACHED"} == set(first.verdicts.values())
     assert 3 == first.exit_code
     assert {2} == {one["need"]["launches"] for one in first.comparisons.values()}
 
@@ -185,7 +219,8 @@ def test_a_second_gate_continues_the_test_of_the_first(continued: Continued) -> 
     second, rows = continued.second, Ledger(continued.project.ledger).rows_of(continued.second.run_id)
     own = Counter((row.outcome.benchmark.name, row.placement.side) for row in rows)
 
-    assert {"test_steady": "UNCHANGED", "test_slower": "REGRESSED"} == second.verdicts
+    expected = {"test_steady": "UNCHANGED", "test_slower": "REGRESSED", "test_other": "OTHER RESULT"}
+    assert expected == second.verdicts
     assert f"continues the test of earlier gates on this pair: {continued.first.run_id[-12:]}" in second.notes
     for name, one in second.comparisons.items():
         assert one["estimate"]["launches"] == 1 + own[f"tests/test_speed.py::{name}", "head"]
@@ -196,15 +231,16 @@ def test_what_is_decided_is_not_measured_again(continued: Continued) -> None:
 
     assert _estimates(continued.second) == _estimates(continued.third)
     assert 1 == continued.third.exit_code
-    assert [()] * 2 == [row.outcome.values for row in rows]
+    assert [()] * 3 == [row.outcome.values for row in rows]
 
 
-def test_an_accepted_regression_passes_and_is_shown(continued: Continued) -> None:
+def test_what_is_accepted_passes_and_is_shown(continued: Continued) -> None:
     accepted = continued.accepted
 
     assert 0 == accepted.exit_code
-    assert "REGRESSED" == accepted.verdicts["test_slower"]
-    assert accepted.comparisons["test_slower"]["accepted"].startswith("Exact now (A Tester, ")
+    for name, verdict in (("test_slower", "REGRESSED"), ("test_other", "OTHER RESULT")):
+        assert verdict == accepted.verdicts[name]
+        assert accepted.comparisons[name]["accepted"].startswith("Exact now (A Tester, ")
     assert "Exact now" in accepted.stderr
 
 

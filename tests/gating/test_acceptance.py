@@ -62,6 +62,7 @@ def test_a_word_for_any_finding_covers_what_blocks(verdict: Verdict) -> None:
         verdict
         in {
             "REGRESSED",
+            "OTHER RESULT",
             "INCONCLUSIVE",
             "NOT REACHED",
             "MISSING",

@@ -279,7 +279,7 @@ def _launches(call: Callable[[], object]) -> Amounts:
 
 OTHER_PROCESSES = "it waits for other processes, as often as they keep it waiting"
 # Counting takes five calls, the growth of the process one, and the kernels two where there is a device.
-_FEWEST_CALLS = 8
+MOST_COUNTED_CALLS = 8
 _forks = 0
 
 
@@ -298,7 +298,7 @@ def counts_of_call(
     """
     _notice_forks()
     forks, since = _forks, since or read_compilation()
-    growth = resident_growth(call) if most_calls >= _FEWEST_CALLS else None
+    growth = resident_growth(call) if most_calls >= MOST_COUNTED_CALLS else None
     counts = count_calls(call, root=root, most_calls=most_calls, since=since, as_guest=as_guest)
     if forks != _forks or multiprocessing.active_children():
         counts = _without(counts, "python_calls", OTHER_PROCESSES)

@@ -64,12 +64,14 @@ class Count:
 class Counts:
     """All counts, and by metric the reasons why others were not made.
 
-    ``training`` means that a backward pass and an optimizer's step were among what was counted.
+    ``training`` means that a backward pass and an optimizer's step were counted too. ``losses`` are
+    what a training loop went backward from, each with its type.
     """
 
     counts: tuple[Count, ...]
     not_counted: Mapping[str, str]
     training: bool = False
+    losses: tuple[tuple[str, float], ...] = ()
 
 
 def count_of(metric: str, found: Sequence[Amounts] | Sequence[float]) -> Count:

@@ -283,10 +283,10 @@ def _reasons(
     if deciding := [one for one in causes if one not in excused and one not in faked]:
         yield _of_times(report, deciding, names)
     if faked:
-        told = _named(
+        described = _named(
             faked, names, lambda one: f" ({wording.change_text(one.estimate)}): {wording.doubts_text(one)}"
         )
-        yield f"{counted(len(faked), 'benchmark')} became faster with another result: {told}"
+        yield f"{counted(len(faked), 'benchmark')} became faster with another result: {described}"
     if excused:
         limits = _named(excused, names, lambda one: f" ({wording.open_text(one)})")
         settings = " and ".join(sorted({one.excused_by for one in excused if one.excused_by is not None}))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from perfkit.model.comparisons import (
     UNDECIDED,
     Comparison,
+    Doubt,
     Estimate,
     ExactComparison,
     Explanation,
@@ -241,7 +242,7 @@ def details(comparison: Comparison) -> list[str]:
         typical = f"{change_text(comparison.other)} ({interval_text(comparison.other)})"
         words.append(f"that is all calls together; a typical one: {typical}")
     words.append(first_call_text(comparison.first_call))
-    words += [one.text for one in comparison.doubts]
+    words += [_remark(one, comparison.verdict) for one in comparison.doubts]
     if need is not None:
         words.append(need_text(need))
     if comparison.excused_by is not None:
@@ -251,6 +252,13 @@ def details(comparison: Comparison) -> list[str]:
     if comparison.accepted is not None:
         words.append(f"accepted: {comparison.accepted}")
     return [sentence for sentence in words if sentence]
+
+
+def _remark(doubt: Doubt, verdict: Verdict) -> str | None:
+    """Return a doubt in words; that a result is not known matters of a gain alone."""
+    if doubt.kind != "not compared":
+        return doubt.text
+    return f"result not compared: {doubt.text}" if verdict == "IMPROVED" else None
 
 
 def first_call_text(first: FirstCall | None) -> str | None:

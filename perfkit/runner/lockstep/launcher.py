@@ -217,8 +217,10 @@ class Launcher:
         except ForkServerLostError:
             self._replace_lost()
 
-    def renew(self, *, alone: bool = False) -> None:
+    def renew(self, *, alone: bool = False, whole: bool = False) -> None:
         """Begin a new group of launches: from new zygotes, or a new fork server with another hash seed.
+
+        Where it has to be new as a ``whole``, it is a new fork server.
 
         A group that is one launch ``alone`` has no zygotes: its processes import and collect for themselves,
         which takes less time than zygotes of which nothing else is forked. It may be warmed up already.
@@ -229,7 +231,7 @@ class Launcher:
         if alone and self._ready:
             return
         self._end_zygotes()
-        if self.serves and self._zygote_pairs < self._zygotes_per_fork_server:
+        if self.serves and self._zygote_pairs < self._zygotes_per_fork_server and not whole:
             self._preload_new()
         else:
             self._replace_source()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -168,9 +168,14 @@ class Runner:
         """Let it run some calls under cProfile, and return their number, their seconds and the profile."""
         return self._asked({"kind": "profile", "calls": calls}, "profiled")
 
-    def begin_counting(self, root: Path) -> None:
-        """Order it to count its own calls, without waiting; places in the code are relative to ``root``."""
-        self._send({"kind": "count", "root": str(root)})
+    def begin_counting(
+        self, root: Path, *, counts: bool = True, result: Mapping[str, object] | None = None
+    ) -> None:
+        """Order it to count its own calls, without waiting; places in the code are relative to ``root``.
+
+        With an order of a ``result`` it first makes a call and describes what that gives.
+        """
+        self._send({"kind": "count", "root": str(root), "counts": counts, "result": result})
         self.iterations += 1
 
     def begin_calls(self, control: Sequence[str], library: str | None) -> None:

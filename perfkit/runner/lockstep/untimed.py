@@ -10,12 +10,12 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
-from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
+from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.agent.counters.instructions import (
     TURNS,
     WARM_UP,
@@ -47,11 +47,16 @@ _TRIES = 2
 
 @dataclass(frozen=True, kw_only=True)
 class CountedSides:
-    """The counts of each benchmark on each side, what failed, and what the sides reported at their end."""
+    """The counts of each benchmark on each side, what failed, and what the sides reported at their end.
+
+    ``results`` are what calls gave; those that may not be called often enough have to be asked ``later``.
+    """
 
     counts: Mapping[Side, Mapping[str, Counts]]
     failures: tuple[Failure, ...]
     reports: Mapping[Side, SideReport]
+    results: Mapping[Side, Mapping[str, Message]] = field(default_factory=dict)
+    later: frozenset[str] = frozenset()
 
 
 def count_benchmarks(
@@ -61,8 +66,12 @@ def count_benchmarks(
     limit_s: Callable[[str], float],
     on_benchmark: Callable[[str], None],
     names: Sequence[Side] = SIDES,
+    uncounted: AbstractSet[str] = frozenset(),
+    results_of: AbstractSet[str] = frozenset(),
 ) -> CountedSides:
     """Count each benchmark on both sides at once, or on one; ``on_benchmark`` receives each node id before.
+
+    What the calls of ``results_of`` give is described before, of those ``uncounted`` nothing else.
 
     A benchmark that kills or hangs its process has no counts on that side; new processes count the others,
     those as well that were counted before it, since the process ended without the proof of its code.
@@ -72,14 +81,38 @@ def count_benchmarks(
     alone = [node for node in nodes if len(names) > 1 and launcher.residents.are_apart(node)]
     together = [node for node in nodes if node not in alone]
     found: list[CountedSides] = []
+
+    def count(nodes: Sequence[str], names: Sequence[Side]) -> CountedSides:
+        sides = [_Side(launcher, side, nodes, uncounted, {node: {} for node in results_of}) for side in names]
+        return _count(sides, nodes, limit_s, on_benchmark)
+
     if together or not alone:
-        found.append(_count(launcher, together, limit_s, on_benchmark, names))
+        found.append(count(together, names))
     crowded = {one.node for part in found for one in part.failures if _needs_all(one) and len(names) > 1}
     alone += [node for node in together if node in crowded]
     if not alone:
         return found[0]
-    apart = [_count(launcher, alone, limit_s, on_benchmark, [side]) for side in names]
-    return _joined(found, apart, crowded)
+    return _joined(found, [count(alone, [side]) for side in names], crowded)
+
+
+def ask_results(
+    launcher: Launcher,
+    nodes: Sequence[str],
+    orders: Sequence[tuple[Side, Mapping[str, object]]],
+    *,
+    limit_s: Callable[[str], float],
+) -> list[Mapping[str, Message]]:
+    """Return what a call of each benchmark gives in a process for each order, from the inputs drawn last."""
+    apart = any(launcher.residents.are_apart(node) for node in nodes)
+    found: list[Mapping[str, Message]] = []
+    for together in [[one] for one in orders] if apart else [orders]:
+        sides = [
+            _Side(launcher, side, nodes, frozenset(nodes), dict.fromkeys(nodes, order))
+            for side, order in together
+        ]
+        _count(sides, nodes, limit_s, lambda _: None)
+        found += [one.results for one in sides]
+    return found
 
 
 def _needs_all(failure: Failure) -> bool:
@@ -102,19 +135,22 @@ def _joined(
             for side in SIDES
             if any(side in part.counts for part in parts)
         },
+        results={
+            side: {node: one for part in parts for node, one in part.results.get(side, {}).items()}
+            for side in SIDES
+        },
+        later=frozenset[str]().union(*(part.later for part in parts)),
         failures=tuple(kept),
         reports={side: joined_report(known) for side, known in reports.items() if known},
     )
 
 
 def _count(
-    launcher: Launcher,
+    sides: Sequence[_Side],
     nodes: Sequence[str],
     limit_s: Callable[[str], float],
     on_benchmark: Callable[[str], None],
-    names: Sequence[Side],
 ) -> CountedSides:
-    sides = [_Side(launcher, side, nodes) for side in names]
     wanted = nodes
     try:
         for _ in range(_TRIES):
@@ -140,6 +176,8 @@ def _count(
             replace(failure, both=failure.node in skipped) for one in sides for failure in one.failures
         ),
         reports={one.side: joined_report(one.reports) for one in sides if one.reports},
+        results={one.side: one.results for one in sides},
+        later=frozenset[str]().union(*(one.later for one in sides)),
     )
 
 
@@ -152,14 +190,20 @@ class CountedSteps:
 
 
 def count_training(
-    launcher: Launcher, places: Mapping[Side, str], *, steps: int, runs: int, limit_s: float
+    launcher: Launcher,
+    places: Mapping[Side, str],
+    *,
+    steps: int,
+    runs: int,
+    limit_s: float,
+    sides: Sequence[Side] = SIDES,
 ) -> CountedSteps:
     """Count the last of ``steps`` steps of a training loop, in ``runs`` processes of each side at once.
 
     Each run draws other inputs, which are alike on both sides. Where they have no room on an accelerator
     together, or need the same port or lock, one is counted after the other.
     """
-    wanted = [SIDES] * runs
+    wanted = [sides] * runs
     counted = _counted_runs(launcher, places, wanted, steps, limit_s)
     failed = [one for each in counted.runs.values() for one in each if isinstance(one, Failure)]
     if not any(_DEVICE_FULL in one.message or one.in_use for one in failed):
@@ -220,10 +264,20 @@ def _foreign(modules: Mapping[str, str]) -> str:
 
 
 class _Side:
-    """One side's process, and what it has counted."""
+    """One side's process and what it has counted, none of ``uncounted``; ``orders`` ask for results."""
 
-    def __init__(self, launcher: Launcher, side: Side, nodes: Sequence[str]) -> None:
+    def __init__(
+        self,
+        launcher: Launcher,
+        side: Side,
+        nodes: Sequence[str],
+        uncounted: AbstractSet[str],
+        orders: Mapping[str, Mapping[str, object]],
+    ) -> None:
         self._launcher, self.side = launcher, side
+        self._uncounted, self._orders = uncounted, orders
+        self.results: dict[str, Message] = {}
+        self.later: set[str] = set()
         self._child: Child | None = launcher.start(side, nodes=nodes)
         self._runner: Runner | None = None
         self._unproven: list[str] = []
@@ -243,7 +297,11 @@ class _Side:
         self._runner = Runner(self._child, node, limit_s=limit_s)
         try:
             self._runner.arrive()
-            self._runner.begin_counting(self._launcher.root(self.side))
+            self._runner.begin_counting(
+                self._launcher.root(self.side),
+                counts=node not in self._uncounted,
+                result=self._orders.get(node),
+            )
         except BenchmarkError as error:
             self._fail(node, error)
 
@@ -252,7 +310,13 @@ class _Side:
         if self._runner is None:
             return
         try:
-            self.counts[node] = msgspec.convert(self._runner.finish_counting(), Counts)
+            answer = self._runner.finish_counting()
+            if node not in self._uncounted:
+                self.counts[node] = msgspec.convert(answer, Counts)
+            if "result" in answer:
+                self.results[node] = answer["result"]
+            if "later" in answer:
+                self.later.add(node)
             self._unproven.append(node)
         except BenchmarkError as error:
             self._fail(node, error)
@@ -276,7 +340,8 @@ class _Side:
 
     def _drop(self) -> None:
         for node in self._unproven:
-            del self.counts[node]
+            self.counts.pop(node, None)
+            self.results.pop(node, None)
         self._dropped += self._unproven
 
     def end(self) -> int:
