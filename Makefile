@@ -7,6 +7,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: run test check lint types layers unit slow gate hooks calibration calibration-report exactness faults fuzz
 .PHONY: identical environments peers change-points bisect-study bisects peers-history scale versions clean
 .PHONY: site reference links
+.PHONY: agent-loop
 .PHONY: gpu gpu-kit
 .PHONY: first-output referee
 .PHONY: coverage
@@ -117,6 +118,11 @@ coverage: $(INSTALLED)
 # A trick that is none, tried twenty times: some ten minutes.
 identical: $(INSTALLED)
 	$(BIN)/python benchmarks/identical/tries.py
+
+# A scripted agent with ten regressions and the answers of `perfkit check` alone: some ten minutes; goes on where it
+# stood. One again: make agent-loop AGENT=loss
+agent-loop: $(INSTALLED)
+	$(BIN)/python benchmarks/referee/agent_loop.py $(AGENT)
 
 # One commit in two environments that cost the same, gated twenty times: some hour; goes on where it stood.
 environments: $(INSTALLED)

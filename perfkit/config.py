@@ -69,6 +69,7 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ``inconclusive`` is for benchmarks that the budget leaves undecided (not given: they fail,
     but with "proven" they pass); with "go on" measuring may go on for ``go_on_seconds`` after the budget.
     With ``same_code = false`` nothing is traced, and benchmarks that run no changed code are timed as well.
+    A ``strict`` gate ends with 4 where a change edits how it is measured, until a person accepts that.
     """
 
     alpha: float = 0.01
@@ -83,6 +84,7 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     inconclusive: Inconclusive | None = None
     go_on_seconds: float = 3600.0
     same_code: bool = True
+    strict: bool = False
 
     @property
     def noise_floor_share(self) -> float:

@@ -13,6 +13,7 @@ from perfkit.errors import UsageError
 # The extra of perfkit that brings each library, by the name that code imports.
 EXTRAS: Mapping[str, str] = {
     "line_profiler": "profile",
+    "mcp": "mcp",
     "pandas": "pandas",
     "pynvml": "gpu",
     "snakeviz": "profile",

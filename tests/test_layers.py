@@ -27,6 +27,7 @@ HOMES = {
     "pyarrow": {"ledger"},
     "obstore": {"features/store"},
     "packaging": {"repo"},
+    "mcp": {"features/mcp"},
     "pandas": {"ledger"},
     "distributed": {"features/cluster"},
     "duckdb": {"ledger"},

@@ -63,6 +63,7 @@ VERBS = (
         arguments=("gate", *SIDES, "--target", "work:steady", "--budget", "15"),
         answers=ANSWERS,
     ),
+    Verb(name="check", arguments=("check", "--base", "HEAD~1", "--budget", "15"), answers=ANSWERS),
     Verb(name="gate --exact-only", arguments=("gate", *SIDES, *TESTS, "--exact-only")),
     Verb(name="gate --plan", arguments=("gate", *SIDES, *TESTS, "--plan")),
     Verb(name="profile", arguments=("profile", "training:main", "--out", "third.stat")),

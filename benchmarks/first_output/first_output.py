@@ -60,6 +60,7 @@ _OTHERS = (
     Verb(name="ledger judge", arguments=("ledger", "judge", run_id(3))),
     Verb(name="ledger show", arguments=("ledger", "show", run_id(3))),
     Verb(name="log note", arguments=("log", "note", "HEAD", "Made it slower")),
+    Verb(name="mcp", arguments=("mcp",)),
     Verb(name="schema", arguments=("schema",)),
     Verb(name="show env", arguments=("show", "env", run_id(3))),
     Verb(name="view", arguments=("view", "first.stat", "--server")),

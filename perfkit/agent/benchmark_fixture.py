@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar
 
 import pytest_benchmark.plugin
 from pytest_benchmark.fixture import BenchmarkFixture, PauseInstrumentation
+from pytest_benchmark.timers import default_timer
 
 from .clock import L2_FLUSHED, DeviceTimes, block_times, clock_of, synchronised, uses_accelerator
 from .counters.model import Count
@@ -55,7 +56,7 @@ class Work:
     ``block(n)`` runs n iterations and returns their wall seconds. A round must have ``loops`` iterations, and
     one process makes at most ``rounds`` of them; None is no limit. ``keep`` adds a round to the benchmark's
     own statistics. With ``number`` nothing is timed. ``through`` makes a call by a function that is given
-    the benchmark's function and its arguments.
+    the benchmark's function and its arguments. Blocks that are timed ``by_wall`` do nothing besides.
     """
 
     node: str
@@ -67,6 +68,19 @@ class Work:
     number: Callable[[], Count] | None = None
     device: Callable[[Sequence[float], int], DeviceTimes | None] = lambda *_: None
     through: Callable[[Around], object] | None = None
+    target: Target | None = None
+    by_wall: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A function that a benchmark in ``file`` calls, and what returns its arguments, ``new`` ones or not."""
+
+    function: Callable[..., object]
+    arguments: Callable[[], tuple[tuple[object, ...], Mapping[str, object]]]
+    file: str
+    new: bool = False
+    teardown: Callable[..., object] | None = None
 
 
 class OutOfTimeError(Exception):
@@ -126,6 +140,8 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
         # Its test may give it another name, while the coordinator knows it by this one.
         self.node: str = self.fullname
         item = options.get("node") or next(iter(arguments), None)
+        self._file = str(getattr(item, "path", ""))
+        self._by_wall = self._timer in (perf_counter, default_timer)
         plugins = getattr(getattr(item, "config", None), "pluginmanager", None)
         self._has_loop = plugins is not None and plugins.has_plugin(LOOP_PLUGIN)
         synchronise_timer(self, item)
@@ -149,6 +165,8 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
                 keep=self._keep,
                 device=self._device,
                 through=lambda around: around(function, args, kwargs),
+                target=Target(function=function, arguments=lambda: (args, kwargs), file=self._file),
+                by_wall=self._by_wall,
             )
         )
         result = call()
@@ -181,6 +199,14 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
             rounds=None if setup else rounds,
             device=self._device,
             through=pedantic.through,
+            target=Target(
+                function=function,
+                arguments=pedantic._arguments,  # noqa: SLF001 (the class is this module's own)
+                file=self._file,
+                new=setup is not None,
+                teardown=teardown,
+            ),
+            by_wall=self._by_wall and setup is None and teardown is None,
         )
         self.timing_loop.time(work)
         # As in pytest-benchmark, one more call gives the result after rounds of several iterations.

@@ -174,7 +174,7 @@ class Description:
                     self._marks = {**self._marks, "equality": path or "."}
                     self._comparable[path or "."] = value
                 self._describe(path, value)
-            except Exception as error:  # noqa: BLE001 (whatever the user's own objects raise)
+            except Exception as error:  # noqa: BLE001 (the user's own objects raise anything)
                 del self.parts[first:]
                 self._add(path, _name(value), why=f"raises {type(error).__name__} as it is read")
             del self._open[own]
@@ -445,7 +445,7 @@ class Description:
             try:
                 equal = pickle.loads(kept[path]) == value  # noqa: S301 (likewise)
                 found[path] = equal if isinstance(equal, bool) else f"its == returns {_name(equal)}"
-            except Exception as error:  # noqa: BLE001 (whatever the user's own objects raise)
+            except Exception as error:  # noqa: BLE001 (the user's own objects raise anything)
                 found[path] = f"its == raises {type(error).__name__}"
         return found
 

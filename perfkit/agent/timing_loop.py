@@ -23,6 +23,7 @@ from .counters.calls import MOST_COUNTED_CALLS, counts_of_call, profile_of_this_
 from .counters.instructions import make_counted_calls
 from .counters.model import Counts, as_message
 from .counters.torch_adapter import read_compilation
+from .fresh import look
 from .processes import minor_faults, move_to
 from .results import described_call
 from .state import at_depth, seed_generators
@@ -82,6 +83,8 @@ class RemoteTimingLoop:
         ready: Message = {"kind": "ready", "node": work.node, "loops": work.loops, "rounds": work.rounds}
         if uses_accelerator():
             ready["device"] = True
+        if work.by_wall:
+            ready["by_wall"] = True
         self._channel.send(ready)
         at_depth(self._depth, functools.partial(self._obey_all, work))
 
@@ -116,15 +119,13 @@ def _obey(  # noqa: PLR0911
         )
         return {**answer, **_state_of_device()} if order.get("watch") else answer
     if order["kind"] == "collect":
-        is_quick = len(gc.get_objects()) < _MANY_OBJECTS
-        begun = time.process_time()
-        if is_quick:
-            gc.collect()
-        return {"kind": "collected", "seconds": time.process_time() - begun}
+        return {"kind": "collected", "seconds": _collect()}
     if order["kind"] == "memory":
         device = accelerator_in_use()
         found = () if device is None else device.memory()
         return {"kind": "memory", "devices": None if found is None else [asdict(one) for one in found]}
+    if order["kind"] == "look":
+        return look(work.target, seed=order["seed"], watch=order["watch"], most_calls=_most_calls(work))
     if order["kind"] == "profile":
         calls = min(order["calls"], _most_calls(work) - profiled)
         return {"kind": "profiled", "calls": calls, **(_profile(work, calls=calls) if calls else {})}
@@ -138,6 +139,15 @@ def _obey(  # noqa: PLR0911
         )
         return {"kind": "made_calls", **calls}
     pytest.skip(order["reason"])
+
+
+def _collect() -> float:
+    """Collect garbage where that is quick, and return the CPU seconds that it took."""
+    is_quick = len(gc.get_objects()) < _MANY_OBJECTS
+    begun = time.process_time()
+    if is_quick:
+        gc.collect()
+    return time.process_time() - begun
 
 
 def _counted(order: Message, work: Work, seed: Sequence[object]) -> Message:

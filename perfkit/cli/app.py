@@ -22,6 +22,7 @@ _CORE = tuple(
     Command(name=name, module=f"perfkit.cli.{module or name}", summary=summary)
     for name, module, summary in (
         ("gate", "", "Compare two commits: may the change be merged?"),
+        ("check", "", "Answer in eight lines: is the change faster, and still right?"),
         ("profile", "", "Profile a training loop and its phases."),
         ("explain", "", "Explain what differs between two profiles or commits."),
         ("show", "", "Show a profile."),

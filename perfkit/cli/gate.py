@@ -149,6 +149,14 @@ def gate(
             " report, or exit code 4 (default: note).",
         ),
     ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="End with exit code 4 where the change edits how it is measured, until a person accepts"
+            " measuring.",
+        ),
+    ] = False,
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Stop measuring at the first benchmark that REGRESSED.")
     ] = False,
@@ -233,6 +241,7 @@ def gate(
         environments=environments,
         rules=options.chosen(rules, RulesOf, "--rules") or "base",
         time_all=time_all,
+        strict=strict,
         uncovered=options.chosen(uncovered, Uncovered, "--uncovered") or "note",
         target=None if target is None else target_benchmark(target, project, folder=Path.cwd()),
     )

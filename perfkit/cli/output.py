@@ -29,6 +29,7 @@ def emit(
     unrecorded: str | None = None,
     code: int = EXIT_NOT_MEASURED,
     failure: PerfkitError | None = None,
+    indent: int = 2,
 ) -> None:
     """Print a view, then do what else is to be done with a result, and write it as JSON.
 
@@ -45,7 +46,7 @@ def emit(
     steps: list[Callable[[], None]] = [
         functools.partial(show, view, to_json=json, verdict=verdict),
         *then,
-        functools.partial(write_json, result, json),
+        functools.partial(write_json, result, json, indent),
     ]
     for step in steps:
         try:
@@ -111,8 +112,8 @@ def _first_sentence(view: Any) -> str:  # noqa: ANN401 (anything that the librar
     return str(view).partition("\n")[0]
 
 
-def write_json(result: object, destination: str | None) -> None:
-    """Write a result as JSON to a file or to standard output, where it was asked for."""
+def write_json(result: object, destination: str | None, indent: int = 2) -> None:
+    """Write a result as JSON to a file or to standard output, where it was asked for; 0 is for one line."""
     if destination is None:
         return
     import msgspec
@@ -121,7 +122,7 @@ def write_json(result: object, destination: str | None) -> None:
     from perfkit.commands.text_files import replace_text
     from perfkit.report.console import visible_json
 
-    text = visible_json(msgspec.json.format(encoded(result)).decode()) + "\n"
+    text = visible_json(msgspec.json.format(encoded(result), indent=indent).decode()) + "\n"
     if destination == STANDARD_OUTPUT:
         write_text(text)
     else:

@@ -16,7 +16,14 @@ from perfkit.identity import short_run_id, utc_now
 from perfkit.ledger.annotations import KeptAcceptance, keep_acceptance
 from perfkit.ledger.store import Ledger
 from perfkit.model import Commit, Row
-from perfkit.model.comparisons import SHOWN_DIGITS, Comparison, ExactComparison, blocks, is_placeholder
+from perfkit.model.comparisons import (
+    MEASURING,
+    SHOWN_DIGITS,
+    Comparison,
+    ExactComparison,
+    blocks,
+    is_placeholder,
+)
 from perfkit.model.policies import GatePolicy, JudgedPolicy
 from perfkit.model.results import meant_by
 from perfkit.repo.commits import open_repository, resolve
@@ -66,6 +73,7 @@ def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: st
         code=_uncommitted_code(head.commit, repository, outputs),
         change=change,
         parts=parts,
+        version=finding.benchmark.version if finding.benchmark.name == MEASURING else None,
     )
     return Accepted(acceptance=acceptance, file=keep_acceptance(ledger, acceptance))
 

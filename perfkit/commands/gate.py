@@ -17,13 +17,14 @@ from perfkit.errors import EXIT_INTERRUPTED, PerfkitError, RepositoryError, RunI
 from perfkit.gating.accept import accept, check_acceptances
 from perfkit.gating.compare import Record, compare_sides, describe
 from perfkit.gating.counters import check_valgrind, targets_to_count
-from perfkit.gating.coverage import Covered, cover
+from perfkit.gating.coverage import Covered, cover, noticing
 from perfkit.gating.design import Terms, choose_method
 from perfkit.gating.explain import explain_benchmarks, notes_on
+from perfkit.gating.measuring import with_measuring_edits
 from perfkit.gating.plan import experience_from, foresee
 from perfkit.gating.recompute import recompute_gate
 from perfkit.gating.rows import continued_seed, earlier_rows, find_prior
-from perfkit.gating.rules import Rules, finding_on, under_rules, with_rules_of_base
+from perfkit.gating.rules import Ruled, Rules, finding_on, under_rules, with_rules_of_base
 from perfkit.gating.sides import OpenSides, Scope, TargetBenchmark, check_selection, open_sides
 from perfkit.gating.survey import Survey, take_survey
 from perfkit.ledger.store import Ledger
@@ -35,7 +36,6 @@ from perfkit.repo.environments import check_wanted, side_environments
 from perfkit.repo.sides import WORKTREE, SidePair, is_same_code, named_side, resolve_same, resolve_sides
 from perfkit.repo.sides import Side as NamedSide
 from perfkit.report.gate.decision import decision_word
-from perfkit.report.gate.wording import changed_rules_text
 from perfkit.runner.lockstep.collection import ignore_log
 
 
@@ -46,7 +46,7 @@ class GateRequest:
     ``changed_rules`` are those that head changes without effect on this gate, ``dropped_targets`` the targets
     that base counts and head lacks or defines otherwise. With
     ``time_all`` benchmarks that run no changed code are timed as well. ``uncovered`` decides on a gate of
-    which changed functions are not measured.
+    which changed functions are not measured, ``strict`` on one of a change that edits how it is measured.
     """
 
     base: str | None
@@ -66,6 +66,7 @@ class GateRequest:
     dropped_targets: tuple[str, ...] = ()
     time_all: bool = False
     uncovered: Uncovered = "note"
+    strict: bool = False
 
     @property
     def of_environments(self) -> bool:
@@ -142,7 +143,13 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
     with requested_sides(request, pair, project, seed=seed, progress=progress) as opened:
         sides = opened.sides
         covered = _covered(request, opened, project, progress)
-        surveyed = covered.survey
+        surveyed = with_measuring_edits(
+            sides,
+            covered.survey,
+            ledger=request.ledger,
+            of_head=request.rules == "head",
+            strict=request.strict,
+        )
         method = choose_method(
             project,
             surveyed,
@@ -187,8 +194,12 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         unrecorded=None if found.unrecorded is None else str(found.unrecorded),
         base_environment=found.context.base_environment,
         wanted={side: tuple(wanted) for side, wanted in request.environments.items()},
-        changed_rules=(*request.changed_rules, *surveyed.changed_markers),
+        changed_rules=(
+            *request.changed_rules,
+            *(f"the marker of {name}" for name in surveyed.markers if request.rules == "base"),
+        ),
         coverage=covered.coverage,
+        measuring=found.measuring,
     )
     return with_past(report, ledger=request.ledger, root=project.root)
 
@@ -199,7 +210,7 @@ def _covered(
     """Trace what the benchmarks run of a change, unless the configuration switches that off."""
     same_code = project.config.gate.same_code
     if not (same_code or request.time_all or request.uncovered == "fail"):
-        return Covered(survey=opened.survey)
+        return Covered(survey=noticing(opened.sides, opened.survey))
     return cover(
         opened.sides,
         opened.survey,
@@ -251,7 +262,7 @@ def requested_sides(
 ) -> Iterator[SurveyedSides]:
     """Log which sides are compared, and open them as they are asked for."""
     scope = Scope(benchmarks=request.benchmarks, select=request.select, seed=seed, target=request.target)
-    progress.begin("\n".join((*changed_rules_text(request.changed_rules), *pair.remarks, pair.title)))
+    progress.begin("\n".join((*pair.remarks, pair.title)))
     with surveyed_sides(
         pair,
         project,
@@ -295,15 +306,17 @@ def plan_gate(request: GateRequest, *, project: Project, progress: ComparisonPro
     ledger = Ledger(request.ledger)
     # Collecting would disturb other measurements, so the machine is held for it.
     with requested_sides(request, pair, project, seed=request.seed, progress=progress) as opened:
-        sides, surveyed = opened.sides, opened.survey
+        sides = opened.sides
+        surveyed = with_measuring_edits(
+            sides, opened.survey, ledger=request.ledger, of_head=request.rules == "head", strict=False
+        )
         set_up_s = time.monotonic() - opened.began
         method = choose_method(
             project, surveyed, request.terms, seed=request.seed, counted=project.config.exact.count
         )
         context = describe(sides, surveyed, method, Record(ledger=ledger, source="gate"))
         prior = find_prior(earlier_rows(ledger, pair), context)
-        changed = changed_rules_text((*request.changed_rules, *surveyed.changed_markers))
-        notes = (*changed, *notes_on(sides, surveyed, prior=prior, loaded=None))
+        notes = tuple(notes_on(sides, surveyed, prior=prior, loaded=None))
     known = experience_from(ledger.rows_from("gate"), context.machine.machine_id)
     found = foresee(prior.continued(surveyed.compared), known, method, set_up_s=set_up_s)
     return GatePlan(
@@ -318,6 +331,7 @@ def plan_gate(request: GateRequest, *, project: Project, progress: ComparisonPro
         benchmarks=found.benchmarks,
         findings=surveyed.findings,
         notes=notes,
+        measuring=surveyed.measuring,
     )
 
 
@@ -340,10 +354,12 @@ def last_release(project: Project) -> str:
 
 
 def _with_deciding_rules(request: GateRequest, project: Project) -> tuple[GateRequest, Project]:
-    if request.rules == "head":
-        return request, project
-    ruled = with_rules_of_base(project, resolve_request(request, project))
-    return replace(request, changed_rules=ruled.changed, dropped_targets=ruled.dropped), ruled.project
+    ruled = Ruled(project=project)
+    if request.rules == "base":
+        ruled = with_rules_of_base(project, resolve_request(request, project))
+    strict = request.strict or ruled.project.config.gate.strict
+    ruling = replace(request, changed_rules=ruled.changed, dropped_targets=ruled.dropped, strict=strict)
+    return ruling, ruled.project
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -363,7 +379,8 @@ class _Release:
         source, kind = self.side, self.pair.head.kind
         named = {"commit": head, "worktree": WORKTREE, "directory": str(self.pair.head.source)}[kind]
         base = source.commit.sha if source.kind == "commit" else str(source.source)
-        return replace(request, base=base, head=named)
+        # What was edited since a release has been accepted one by one.
+        return replace(request, base=base, head=named, strict=False)
 
     def failure(self, error: PerfkitError, report: GateReport) -> PerfkitError:
         """Return an error that names this comparison, and does not hide what the first one decided."""

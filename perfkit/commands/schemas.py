@@ -21,6 +21,7 @@ _CHOICES = ("anyOf", "enum")
 # Another meaning of a field, or one field less, makes another version; see docs/json.md.
 DOCUMENTS = (
     Document("gate", 4, "perfkit.model.comparisons:GateReport", "perfkit gate; what perfkit comment reads"),
+    Document("check", 1, "perfkit.commands.check:Check", "perfkit check"),
     Document("plan", 4, "perfkit.model.comparisons:GatePlan", "perfkit gate --plan"),
     Document("compare", 4, "perfkit.model.comparisons:ApartReport", "perfkit compare"),
     Document("bisect", 4, "perfkit.model.bisection:BisectionReport", "perfkit bisect"),

@@ -12,7 +12,15 @@ from typing import TypeVar
 
 from perfkit.ledger.annotations import ACCEPTANCES, KeptAcceptance, acceptances_for
 from perfkit.model import COLD_START, Commit
-from perfkit.model.comparisons import BLOCKING, COUNTED, Acceptance, Comparison, ExactComparison, blocks
+from perfkit.model.comparisons import (
+    BLOCKING,
+    COUNTED,
+    MEASURING,
+    Acceptance,
+    Comparison,
+    ExactComparison,
+    blocks,
+)
 from perfkit.model.results import meant_by
 from perfkit.repo.commits import is_ancestor, open_repository, resolve
 from perfkit.repo.sides import SidePair
@@ -49,6 +57,8 @@ def unused_notes(
         f" ({acceptance.verdict or 'any finding'}): {_instead(acceptance, comparisons, exact)};"
         f" the reason given was: {acceptance.text}"
         for acceptance in acceptances
+        # A gate that is not strict needs none.
+        if acceptance.benchmark in (*names, *counted) or acceptance.benchmark != MEASURING
         if not any(_covers(acceptance, one, names) for one in comparisons)
         and not any(_covers(acceptance, one, counted) for one in exact)
     )
@@ -66,6 +76,7 @@ def _covers(acceptance: Acceptance, one: Comparison | ExactComparison, names: Se
     return (
         one.verdict in BLOCKING
         and acceptance.verdict in (None, one.verdict)
+        and acceptance.version in (None, one.benchmark.version)
         and not acceptance.of_counts_alone
         and not _clearly_worse(acceptance, one)
     )
@@ -108,7 +119,8 @@ def _instead(
         return "it does not gate"
     if acceptance.ratio is not None and _clearly_worse(acceptance, comparison):
         return f"it is clearly slower now than the ×{acceptance.ratio:.3f} that was accepted"
-    return f"it is {comparison.verdict} now"
+    edits = "" if acceptance.version in (None, comparison.benchmark.version) else ", by other edits"
+    return f"it is {comparison.verdict} now{edits}"
 
 
 def _instead_of_counts(acceptance: Acceptance, counts: Sequence[ExactComparison]) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePosixPath
 
+from perfkit.gating.noticing import Notice, first_notice, may_notice, notices_of
 from perfkit.model import SIDES, Side
 from perfkit.model.comparisons import ChangedFunction, Runs
 from perfkit.repo.code_units import (
@@ -129,7 +130,8 @@ class Decision:
 
     ``everything`` is why all are affected, None where that depends on the benchmark. ``loaded`` are own files
     of which anything ran, and the timed calls of ``direct`` benchmarks run functions that differ.
-    ``first_only`` has the benchmarks whose later calls run less than half of what the first one runs.
+    ``first_only`` has the benchmarks whose later calls run less than half of what the first one runs, and
+    ``notices`` those that run code of the change which asks whether it is measured.
     """
 
     affected: Mapping[str, str]
@@ -139,6 +141,7 @@ class Decision:
     loaded: frozenset[str] = frozenset()
     direct: frozenset[str] = frozenset()
     first_only: Mapping[str, str] = field(default_factory=dict)
+    notices: Mapping[str, str] = field(default_factory=dict)
 
 
 def decide(nodes: Sequence[str], traces: Mapping[Side, SideTrace], changed: Changed) -> Decision:
@@ -155,7 +158,13 @@ def decide(nodes: Sequence[str], traces: Mapping[Side, SideTrace], changed: Chan
         loaded=deciding.imported,
         direct=frozenset(node for node in nodes if deciding.runs_directly(node)),
         first_only={node: why for node in nodes if (why := deciding.first_only(node))},
+        notices={node: why for node in nodes if (why := deciding.notices(node))},
     )
+
+
+def notices(changed: Changed) -> str | None:
+    """Return where code of a change asks whether it is measured, if anything of it does, run or not."""
+    return first_notice(_Deciding(traces={}, changed=changed).noticed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -437,6 +446,24 @@ class _Deciding:
         common = len(first & later)
         few = f"a later one runs {common} of its {counted(len(first), 'function')}"
         return few if 2 * common < len(first) else None
+
+    @cached_property
+    def noticed(self) -> tuple[Notice, ...]:
+        """The places in the change that ask whether it is measured."""
+        pairs = (
+            (file, self._of("base", file), self._of("head", file))
+            for file in sorted(self.changed.python)
+            if not _is_test(file) and may_notice(self.changed.read("head", file))
+        )
+        return tuple(one for file, old, new in pairs if old and new for one in notices_of(file, old, new))
+
+    def notices(self, node: str) -> str | None:
+        """Return where what a benchmark runs on head asks whether it is measured, None where it does not."""
+        if not self.noticed or node not in self.traces["head"].ran:
+            return first_notice(self.noticed)
+        codes = self.traces["head"].imported.codes | self.traces["head"].ran[node].codes
+        ran = {(file, (self._of("head", file) or Units()).unit_of(name)) for file, name, _ in codes if file}
+        return first_notice(one for one in self.noticed if (one.file, one.unit) in ran)
 
     def digest(self, node: str) -> str:
         """Return a hash of what a benchmark ran."""

@@ -26,6 +26,7 @@ from perfkit.gating.counters import (
     measure_numbers,
 )
 from perfkit.gating.design import Forecast, Method, counting_s
+from perfkit.gating.edited import work_of_edited
 from perfkit.gating.explain import (
     cold_starts,
     disturbed_launches,
@@ -34,6 +35,7 @@ from perfkit.gating.explain import (
     waiting_threads,
     why_not_measured,
 )
+from perfkit.gating.gains import doubt_gains
 from perfkit.gating.judge import is_faster, slow_first_calls
 from perfkit.gating.results import drawn_otherwise, with_result
 from perfkit.gating.rows import (
@@ -55,7 +57,7 @@ from perfkit.ledger.recording import Run
 from perfkit.ledger.remote import shown_place
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Row, Source
-from perfkit.model.comparisons import Comparison, ExactComparison
+from perfkit.model.comparisons import Comparison, ExactComparison, MeasuringEdit
 from perfkit.model.counters import is_count
 from perfkit.model.policies import CalibrationPolicy, GatePolicy, JudgedPolicy, Rehearsal
 from perfkit.model.progress import ComparisonProgress
@@ -94,7 +96,8 @@ class CompletedComparison:
     ``loaded`` are the sides' files that it imported; it is None where earlier runs alone decided a benchmark,
     since what they imported is not known. ``timed_s`` is how many seconds set-up and timing took, and
     ``counted_s`` how many counting took after it. ``unrecorded`` is the error, such as a full disk, for which
-    the end of its record is not in the ledger; the verdicts are valid all the same.
+    the end of its record is not in the ledger; the verdicts are valid all the same. ``measuring`` is what
+    head edits of how it is measured, with what that does.
     """
 
     context: RunContext
@@ -106,6 +109,7 @@ class CompletedComparison:
     timed_s: float
     counted_s: float
     unrecorded: RecordingError | None = None
+    measuring: tuple[MeasuringEdit, ...] = ()
 
 
 def compare_sides(
@@ -229,12 +233,16 @@ class _Comparing:
         timing = self._time() if self.method.timed else None
         timed_s = time.monotonic() - self.began
         result = joined([numbers, self._count(timing)])
+        counted_s = time.monotonic() - self.began - timed_s
         judged = tuple(
             with_result(one, result.results) for one in self._judged(timing.states if timing else {})
         )
         faster = {one.benchmark.name for one in judged if is_faster(one) and not one.costs_more_cpu}
+        judged, unseen = doubt_gains(judged, self._compared, self.sides.launcher, log=self.progress.info)
         counters = result.compared(self.method.counter_policy, faster)
         comparisons = self._without_skips_of_head((*judged, *self.surveyed.findings, *result.findings))
+        work = work_of_edited(self.sides, self.surveyed, self.method, log=self.progress.info)
+        comparisons = work.doubted(comparisons)
         unrecorded = None
         try:
             self.run.add(list(count_rows(result.pairs, counters, self.context)))
@@ -249,10 +257,11 @@ class _Comparing:
             comparisons=comparisons,
             exact=(*counters, *slow_first_calls(judged)),
             loaded=self._loaded(timing, result),
-            notes=(*result.notes, *drawn_otherwise(result.results), *self._notes(timing)),
+            notes=(*unseen, *result.notes, *drawn_otherwise(result.results), *self._notes(timing)),
             timed_s=timed_s,
-            counted_s=time.monotonic() - self.began - timed_s,
+            counted_s=counted_s,
             unrecorded=unrecorded,
+            measuring=(*work.edits, *self.surveyed.measuring),
         )
 
     def _without_skips_of_head(self, comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:

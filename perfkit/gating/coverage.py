@@ -7,7 +7,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from perfkit.gating.affected import Changed, Decision, decide, differs_in_bodies, sort_changed
+from perfkit.gating.affected import (
+    Changed,
+    Decision,
+    decide,
+    differs_in_bodies,
+    notices,
+    sort_changed,
+)
 from perfkit.gating.rules import finding_on
 from perfkit.gating.sides import OpenSides
 from perfkit.gating.survey import Survey
@@ -56,13 +63,13 @@ def cover(
     project, and into ``outputs``, is no difference.
     """
     compared = (*surveyed.compared, *surveyed.numbers)
-    changed = _differing(sides, surveyed, (*sides.project.output_paths, *outputs))
+    changed = differing(sides, surveyed, (*sides.project.output_paths, *outputs))
     nodes = [one.benchmark.name for one in compared]
     if not compared or sides.environments or not changed:
         same = {} if sides.environments else dict.fromkeys(nodes, "")
         return Covered(survey=replace(surveyed, same=same))
-    read = functools.partial(_read, tops_of(sides), _project(sides), frozenset(surveyed.laid))
-    sorted_files = sort_changed(changed, read)
+    sorted_files = _sorted(sides, surveyed, changed)
+    surveyed = _noticing(surveyed, sorted_files)
     if sorted_files.others and not always:
         why = f"{min(sorted_files.others)} differs"
         coverage = ChangeCoverage(benchmarks=len(nodes), everything=why, affected=dict.fromkeys(nodes, why))
@@ -85,7 +92,7 @@ def cover(
         affected=decision.affected,
         everything=decision.everything,
     )
-    folder = _project(sides)
+    folder = project_folder(sides)
     places = map(PurePosixPath, decision.loaded)
     loaded = frozenset(str(one.relative_to(folder)) for one in places if one.is_relative_to(folder))
     surveyed = _marked(surveyed, decision)
@@ -107,6 +114,20 @@ def cover(
     return replace(covered, survey=kept)
 
 
+def noticing(sides: OpenSides, surveyed: Survey) -> Survey:
+    """Mark the benchmarks of a change that asks whether it is measured, all of them, as nothing is traced."""
+    return _noticing(surveyed, _sorted(sides, surveyed, differing(sides, surveyed, ())))
+
+
+def _sorted(sides: OpenSides, surveyed: Survey, changed: Collection[str]) -> Changed:
+    return sort_changed(changed, reader_of(sides, surveyed.laid))
+
+
+def _noticing(surveyed: Survey, changed: Changed) -> Survey:
+    found = notices(changed)
+    return replace(surveyed, compared=tuple(replace(one, notices=found) for one in surveyed.compared))
+
+
 def _decide(sides: OpenSides, nodes: Sequence[str], changed: Changed, seconds: float) -> Decision:
     sides.launcher.narrow(nodes)
     # In a large suite one that takes much of the time is not traced, as many others would be left out for it.
@@ -123,6 +144,7 @@ def _marked(surveyed: Survey, decision: Decision) -> Survey:
             one,
             changed=one.benchmark.name in decision.direct,
             first_only=decision.first_only.get(one.benchmark.name),
+            notices=decision.notices.get(one.benchmark.name),
         )
         for one in surveyed.compared
     )
@@ -133,7 +155,8 @@ def _note(why: str, nodes: Sequence[str]) -> tuple[str, ...]:
     return (f"all benchmarks count as affected: {why}",) if len(nodes) > 1 else ()
 
 
-def _project(sides: OpenSides) -> PurePosixPath:
+def project_folder(sides: OpenSides) -> PurePosixPath:
+    """Return where the project lies in the repository."""
     return PurePosixPath(subfolder(sides.project, sides.pair, "head").as_posix())
 
 
@@ -148,9 +171,9 @@ def tops_of(sides: OpenSides) -> Mapping[Side, Path]:
     return found
 
 
-def _differing(sides: OpenSides, surveyed: Survey, outputs: Collection[Path]) -> frozenset[str]:
+def differing(sides: OpenSides, surveyed: Survey, outputs: Collection[Path]) -> frozenset[str]:
     """Return the files that differ between the checkouts, or did before head's were laid over base."""
-    tops, folder = tops_of(sides), _project(sides)
+    tops, folder = tops_of(sides), project_folder(sides)
     found = set(differing_files(tops["base"], tops["head"]))
     found |= {str(folder / file) for file in _replaced(sides.roots.base, surveyed.laid)}
     ignored = [*_relative(outputs, sides.pair.head.source)]
@@ -171,6 +194,11 @@ def _relative(places: Collection[Path], top: Path) -> Iterator[str]:
 
 def _lies_in(file: str, place: str) -> bool:
     return file == place or file.startswith(f"{place}/")
+
+
+def reader_of(sides: OpenSides, laid: Collection[str]) -> Callable[[Side, str], bytes | None]:
+    """Return a function that reads a file of a side by its place in the repository, base's as it was."""
+    return functools.partial(_read, tops_of(sides), project_folder(sides), frozenset(laid))
 
 
 def _read(

@@ -148,7 +148,7 @@ def notes_on(
     if prior.runs:
         runs = ", ".join(map(short_run_id, prior.runs))
         yield f"continues the test of earlier gates on this pair: {runs}"
-    yield from _unseen_changes(sides, surveyed.findings, loaded)
+    yield from _unseen_changes(sides, surveyed, loaded)
 
 
 def _on_environments(environments: Environments) -> Iterator[str]:
@@ -305,11 +305,9 @@ def _launches(found: AbstractSet[int]) -> str:
     return "1 launch" if len(found) == 1 else f"{len(found)} launches"
 
 
-def _unseen_changes(
-    sides: OpenSides, findings: Sequence[Comparison], loaded: AbstractSet[str] | None
-) -> Iterator[str]:
+def _unseen_changes(sides: OpenSides, surveyed: Survey, loaded: AbstractSet[str] | None) -> Iterator[str]:
     """Yield a note on the changed Python files that no measured process ran, where that is known."""
-    failed = any(one.verdict == "FAILED" and one.benchmark.is_file for one in findings)
+    failed = any(one.verdict == "FAILED" and one.benchmark.is_file for one in surveyed.findings)
     # A file that broke the collection was loaded.
     if loaded is None or failed:
         return
@@ -317,6 +315,7 @@ def _unseen_changes(
     target = sides.scope.target
     ran = (target.script,) if target is not None and target.script is not None else ()
     seen = {(folder / file).as_posix() for file in (*loaded, *ran)}
+    seen.update(edit.path for edit in surveyed.measuring)
     unseen = [file for file in changed_files(sides.pair) or () if file.endswith(".py") and file not in seen]
     if unseen:
         yield (f"changed, but loaded by no benchmark: {listed(unseen, _MOST_LISTED)}; no verdict covers them")

@@ -21,9 +21,10 @@ from perfkit.runner.lockstep.launch import Failure
 
 _BOOLEANS = {"True": True, "False": False}
 # Keys of [tool.perfkit] for what is compared and what fails; the others are for output.
-_RULES = ("targets", "benchmarks", "asv", "margin", "prepare", "gate", "exact", "rules")
+RULES = ("targets", "benchmarks", "asv", "margin", "prepare", "gate", "exact", "rules")
 _FILE = "pyproject.toml"
 _SHA_DIGITS = 10
+_LONGEST_VALUE = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,8 @@ class ComparedBenchmark:
 
     ``changed`` means that it may run code that differs between the sides. ``prior`` are its launches from
     earlier gates on the same pair, whose test this run continues. A ``number`` is measured instead of a time.
-    ``first_only`` is how little of its first call's code a later one runs, None where it runs half or more.
+    ``first_only`` is how little of its first call's code a later one runs, None where it runs half or more,
+    and ``notices`` where code of this change that it runs asks whether it is measured.
     ``result`` is the relative tolerance of what its calls return: True by type, False to compare nothing.
     """
 
@@ -44,6 +46,7 @@ class ComparedBenchmark:
     number: bool = False
     prior: tuple[LaunchPair, ...] = ()
     first_only: str | None = None
+    notices: str | None = None
     result: float | bool = True
 
 
@@ -158,7 +161,7 @@ class Ruled:
 
 def with_rules_of_base(project: Project, pair: SidePair) -> Ruled:
     """Return a project with the rules of base."""
-    if pair.head.kind == "directory" and project.root != pair.head.source:
+    if not rules_are_read(project, pair):
         return Ruled(project=project)
     try:
         base = _rules_of(pair.base, project)
@@ -181,9 +184,14 @@ def with_rules_of_base(project: Project, pair: SidePair) -> Ruled:
     )
 
 
+def rules_are_read(project: Project, pair: SidePair) -> bool:
+    """Return whether the sides have rules: of other directories than the project's, its own decide."""
+    return pair.head.kind != "directory" or project.root == pair.head.source
+
+
 def _rules_of(side: Side, project: Project) -> dict[str, Any]:
     config = _config_of(side, project)
-    return {key: getattr(config, key) for key in _RULES}
+    return {key: getattr(config, key) for key in RULES}
 
 
 def _config_of(side: Side, project: Project) -> Config:
@@ -210,6 +218,16 @@ def _changes(base: Mapping[str, Any], head: Mapping[str, Any]) -> Iterator[str]:
         if before != after:
             is_list = isinstance(before, list | tuple) or isinstance(after, list | tuple)
             yield key if is_list else f"{key} ({_shown(before)} to {_shown(after)})"
+
+
+def changed_value(key: str, before: object, after: object) -> str:
+    """Return how a setting differs: 'margin: "2%" -> "50%"'; long values are cut."""
+    return f"{key}: {_cut(before)} -> {_cut(after)}"
+
+
+def _cut(value: object) -> str:
+    text = _shown(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
 
 
 def _shown(value: object) -> str:

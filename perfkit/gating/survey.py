@@ -10,12 +10,19 @@ from perfkit.agent.provenance import foreign_in_words, is_native
 from perfkit.choices import RulesOf
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.gating.missing import Hints
-from perfkit.gating.rules import ComparedBenchmark, Rules, finding_on, judged_as, under_rules
+from perfkit.gating.rules import (
+    ComparedBenchmark,
+    Rules,
+    changed_value,
+    finding_on,
+    judged_as,
+    under_rules,
+)
 from perfkit.gating.sides import OpenSides
 from perfkit.model import Benchmark, Side
-from perfkit.model.comparisons import Comparison, Verdict
+from perfkit.model.comparisons import Comparison, MeasuringEdit, Verdict
 from perfkit.repo.checkout import subfolder
-from perfkit.repo.files import has_replaced, overlay, restore
+from perfkit.repo.files import overlay, restore
 from perfkit.runner.lockstep.collection import EVERYTHING, Found, Listing, ignore_log
 from perfkit.runner.lockstep.launch import SideReport, shared_libraries
 from perfkit.runner.lockstep.launcher import Launcher
@@ -53,8 +60,10 @@ class Survey:
     forked from the processes that have listed them. ``libraries`` are the libraries' modules that both sides
     import, ``torch`` are torch's settings after head was imported, ``base_torch`` those after base was.
     ``laid`` are head's files that base is measured with. ``numbers`` are compared too, but are no times.
-    ``changed_markers`` names the benchmarks whose marker on base decides although head changes it. Of those
-    that were traced to run the same code on both sides, ``same`` has the hash of that code.
+    ``markers`` has what head changes in the markers of benchmarks, ``edited`` the benchmarks whose own source
+    head changes, and ``loaded`` the files that either side imported. Of those that were traced to run the
+    same code on both sides, ``same`` has the hash of that code. ``measuring`` is what head edits of how it is
+    measured.
     """
 
     compared: tuple[ComparedBenchmark, ...]
@@ -66,9 +75,12 @@ class Survey:
     torch: Mapping[str, str]
     notes: tuple[str, ...]
     base_torch: Mapping[str, str] = field(default_factory=dict)
-    changed_markers: tuple[str, ...] = ()
+    markers: Mapping[str, str] = field(default_factory=dict)
+    edited: tuple[str, ...] = ()
+    loaded: frozenset[str] = frozenset()
     laid: tuple[str, ...] = ()
     same: Mapping[str, str] = field(default_factory=dict)
+    measuring: tuple[MeasuringEdit, ...] = ()
 
 
 def take_survey(
@@ -126,7 +138,6 @@ def take_survey(
         base_torch=base.report.torch,
         notes=(
             *roots.warnings,
-            *_laid_note(laid, roots.base),
             *(
                 ["overruled, as they would break lockstep: " + ", ".join(head.overruled)]
                 if head.overruled
@@ -134,7 +145,13 @@ def take_survey(
             ),
             *_asv_note(sides, head),
         ),
-        changed_markers=tuple(sorting.changed_markers()),
+        markers=dict(sorting.changed_markers()),
+        edited=tuple(
+            name
+            for name, one in head.found.items()
+            if name in base_own.found and base_own.found[name].benchmark.version != one.benchmark.version
+        ),
+        loaded=frozenset((*head.report.loaded, *base_own.report.loaded)),
         laid=laid,
     )
 
@@ -268,11 +285,13 @@ class _Sorting:
         """Return the benchmarks that are the same on both sides and measure something else."""
         return tuple(self._judged(found) for found in self._alike() if found.number)
 
-    def changed_markers(self) -> Iterator[str]:
-        """Yield the benchmarks of head whose marker is another one on base."""
+    def changed_markers(self) -> Iterator[tuple[str, str]]:
+        """Yield the benchmarks of head whose marker is another one on base, and what differs in it."""
         for name, found in self.head.found.items():
-            if found.settings != self.markers.get(name, found.settings):
-                yield f"the marker of {name}"
+            before, after = self.base_own.found.get(name, found).settings, found.settings
+            if before != after:
+                keys = sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
+                yield name, ", ".join(changed_value(key, before.get(key), after.get(key)) for key in keys)
 
     def _judged(self, found: Found) -> ComparedBenchmark:
         settings = self.markers.get(found.benchmark.name, found.settings)
@@ -373,15 +392,3 @@ def _asv_note(sides: OpenSides, head: Listing) -> tuple[str, ...]:
     left_out = head.asv_left_out or 0
     more = f", and leaves out {left_out} by its skip_benchmark and skip_params" if left_out else ""
     return (f"{suite} has {counted(found, 'benchmark')} here{more}",)
-
-
-def _laid_note(laid: Sequence[str], base: Path) -> tuple[str, ...]:
-    """Return which files of base are not its own: head may ask less of itself there, or more of base."""
-    changed = [file for file in laid if has_replaced(base, file) or PurePosixPath(file).name == _CONFTEST]
-    if not changed:
-        return ()
-    note = (
-        f"both sides were measured with head's {listed(changed, _MOST_NAMED)}, not with base's: what changed"
-        " there is not part of the comparison"
-    )
-    return (note,)

@@ -44,8 +44,16 @@ _CODES: dict[Verdict, int] = {
 }
 # What a benchmark's time does not show, and what makes a gain doubtful.
 DoubtKind = Literal[
-    "other result", "not compared", "cache", "outside the clock", "notices measuring", "files"
-]
+    "other result", "not compared", "cache", "outside the clock", "notices measuring", "files",
+    "edited benchmark",
+]  # fmt: skip
+# The finding of a strict gate on a change that edits how it is measured, which a person may accept.
+MEASURING = "measuring"
+# What a change may edit of how it is measured, what weighs most first; "work" is what benchmarks do now.
+MeasuringKind = Literal[
+    "work", "benchmark", "conftest", "helper", "marker", "perfkit", "prepare", "pytest", "acceptance", "pin",
+    "CI",
+]  # fmt: skip
 # Whether calls return the same on both sides, as far as that can be compared.
 ResultCompared = Literal["same", "other", "not compared"]
 # Where the benchmarks run a function: in a call that is timed, in one that is not, or not at all.
@@ -312,6 +320,21 @@ class ChangeCoverage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MeasuringEdit:
+    """Something that head changes of how it is measured itself, and whose version counted in this gate.
+
+    ``path`` is a file, or the benchmark of a marker or of work; ``benchmarks`` are those that it concerns,
+    where they are known.
+    """
+
+    kind: MeasuringKind
+    path: str
+    what: str
+    effect: str
+    benchmarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class GateReport:
     """A whole gate: what was compared under which rules, and the results.
 
@@ -319,7 +342,8 @@ class GateReport:
     verdicts, ``cut_off`` an interrupted gate; ``unrecorded`` is why its end could not be written. ``against``
     is the gate of the same head against a release. With a ``base_environment`` the sides differ in packages,
     which ``wanted`` lists. ``past`` has earlier levels of regressed benchmarks in seconds per iteration.
-    ``coverage`` is what the benchmarks run of the change, None where that was not asked.
+    ``coverage`` is what the benchmarks run of the change, None where that was not asked. ``measuring`` is
+    what head changes of how it is measured.
     """
 
     run_id: str
@@ -349,6 +373,7 @@ class GateReport:
     past: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     changed_rules: tuple[str, ...] = ()
     coverage: ChangeCoverage | None = None
+    measuring: tuple[MeasuringEdit, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -394,6 +419,7 @@ class GatePlan:
     notes: tuple[str, ...] = ()
     release: str | None = None
     against: GatePlan | None = None
+    measuring: tuple[MeasuringEdit, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -447,11 +473,13 @@ def uncounted_instructions(found: Iterable[Comparison | ExactComparison]) -> Seq
 
 
 def _was_compared(one: Comparison | ExactComparison) -> bool:
-    return one.gating and (isinstance(one, ExactComparison) or one.verdict not in ("NEW", "SKIPPED"))
+    if not one.gating or one.benchmark.name == MEASURING:
+        return False
+    return isinstance(one, ExactComparison) or one.verdict not in ("NEW", "SKIPPED")
 
 
 def _is_accepted(found: Sequence[Comparison | ExactComparison]) -> bool:
-    benchmarks = [one for one in found if isinstance(one, Comparison)]
+    benchmarks = [one for one in found if isinstance(one, Comparison) and one.benchmark.name != MEASURING]
     return bool(benchmarks) and all(one.accepted for one in benchmarks)
 
 
@@ -466,7 +494,8 @@ class Acceptance:
     """A person's decision, at one commit, that a finding may pass.
 
     ``verdict`` is the kind of finding, None for any; ``ratio`` is head / base. ``counts`` are head's counts
-    that grew, None for any; ``uncounted`` are those that head could not count.
+    that grew, None for any; ``uncounted`` are those that head could not count. ``version`` is that of the
+    edits to measuring that were accepted, None for any.
     """
 
     benchmark: str
@@ -477,6 +506,7 @@ class Acceptance:
     ratio: float | None = None
     counts: Mapping[str, float] | None = None
     uncounted: tuple[str, ...] = ()
+    version: str | None = None
 
     @property
     def of_counts_alone(self) -> bool:

@@ -161,7 +161,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Res
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_results_are_told_apart(found: Mapping[str, ResultFinding], name: str) -> None:
+def test_results_are_distinguished(found: Mapping[str, ResultFinding], name: str) -> None:
     expected = "same" if name in SAME else "other" if name in OTHER else "not compared"
     one = found[name]
 

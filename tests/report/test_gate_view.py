@@ -15,6 +15,7 @@ from perfkit.model.comparisons import (
     ExactComparison,
     Explanation,
     GateReport,
+    MeasuringEdit,
     MovedCause,
     Need,
     Policy,
@@ -29,6 +30,28 @@ from perfkit.report.names import short_names
 A_SLOWER = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
 NEED = Need(launches=12, seconds=21.34)
 B_SAME = build_comparison("test_b", "UNCHANGED", 1.0004, 0.9961, 1.0051)
+
+LONG = "src/package/subpackage/tests/helpers/inputs.py"
+EDITS = (
+    MeasuringEdit(
+        kind="work", path="tests/test_a.py::test_a", what="12 % of the old one's work", effect="in doubt"
+    ),
+    MeasuringEdit(kind="helper", path=LONG, what="+3 -12 lines", effect="each side's own"),
+    MeasuringEdit(
+        kind="marker", path="tests/test_a.py::test_a", what="gate: not set -> False", effect="base's decide"
+    ),
+    MeasuringEdit(
+        kind="perfkit", path="pyproject.toml", what='margin: "2%" -> "50%"', effect="base's decide"
+    ),
+    MeasuringEdit(kind="acceptance", path="Perf-Accept", what="test_a: It is | wanted", effect="accepts it"),
+    MeasuringEdit(
+        kind="pin",
+        path="requirements.txt",
+        what="torch==2.12.0 --hash=sha256:4a4c -> torch==2.13.0 --hash=sha256:1b1c",
+        effect="not installed",
+    ),
+    MeasuringEdit(kind="CI", path=".github/workflows/perf.yml", what="removed", effect="none in this gate"),
+)
 
 
 def _text(report: GateReport, *, colours: bool = False) -> str:
@@ -49,6 +72,7 @@ def test_the_whole_view_is_as_it_was() -> None:
         notes=("pytest-xdist was switched off", "loaded by no benchmark: src/a.py"),
         explanations=(_explanation(),),
     )
+    report = replace(report, measuring=EDITS)
     golden = Path(__file__).parent / "golden_gate_view.txt"
 
     assert golden.read_text() == _text(report)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
 from perfkit.model import COLD_START
 from perfkit.model.comparisons import (
+    MEASURING,
     UNDECIDED,
     ApartReport,
     Comparison,
@@ -96,7 +97,7 @@ def coverage_lines(report: Report) -> Iterator[str]:
     coverage = report.coverage if isinstance(report, GateReport) else None
     if same:
         verb = "runs" if same == 1 else "run"
-        every = max(len(report.comparisons), coverage.benchmarks if coverage else 0)
+        every = max(len(wording.benchmarks_of(report.comparisons)), coverage.benchmarks if coverage else 0)
         yield f"{same} of {counted(every, 'benchmark')} {verb} no changed code (SAME CODE)."
     if coverage is None or not coverage.functions:
         return
@@ -123,6 +124,8 @@ def next_step(report: GateReport, names: Names) -> tuple[str, str | None]:
         return step, f"perfkit init --for-change {report.base.sha[:12]}"
     if report.exit_code not in (EXIT_REGRESSED, EXIT_NOT_MEASURED) or not wanted:
         return "", None
+    if wording.waits_for_person(report):
+        return "have a person look at what the change edits, who accepts it with a reason", wanted[0]
     others = f", and likewise for {counted(len(wanted) - 1, 'other')}" if len(wanted) > 1 else ""
     return f"make it pass, or accept it with a reason{others}", wanted[0]
 
@@ -253,8 +256,9 @@ def _judged(report: Report) -> Report:
 def _sureness(report: Report, *, brief: bool) -> Iterator[str]:
     """Yield the probability of an error, and whether anything was recorded."""
     answered = not brief or report.exit_code != EXIT_NOT_MEASURED
-    answered &= not all(one.verdict == "SAME CODE" for one in report.comparisons) or not report.comparisons
-    if answered and (report.comparisons or not report.exact):
+    found = wording.benchmarks_of(report.comparisons)
+    answered &= not all(one.verdict == "SAME CODE" for one in found) or not found
+    if answered and (found or not report.exact):
         # Alpha is not shared with an earlier or a later comparison of what the ledger has by then, and what
         # does not gate has no share of it.
         of = " of those that gate" if wording.some_do_not_gate(report.comparisons) else ""
@@ -275,6 +279,17 @@ def _time_taken(report: GateReport) -> str:
 
 
 def _reasons(
+    report: Report, causes: Sequence[Comparison], counts: Sequence[ExactComparison], names: Names
+) -> Iterator[str]:
+    """Yield the reasons for the decision: that it edits its own measuring, then those of times and counts."""
+    others = [one for one in causes if one.benchmark.name != MEASURING]
+    if len(others) < len(causes):
+        yield "the change edits how it is measured, which no person has accepted"
+    if others or counts or not causes:
+        yield from _of_results(report, others, counts, names)
+
+
+def _of_results(
     report: Report, causes: Sequence[Comparison], counts: Sequence[ExactComparison], names: Names
 ) -> Iterator[str]:
     """Yield the reasons for the decision, in times and in counts."""
@@ -374,7 +389,7 @@ def _in_typical_calls(causes: Sequence[Comparison], names: Names) -> str:
 
 
 def _some(report: Report, comparisons: Sequence[Comparison]) -> str:
-    return f"{len(comparisons)} of {counted(len(report.comparisons), 'benchmark')}"
+    return f"{len(comparisons)} of {counted(len(wording.benchmarks_of(report.comparisons)), 'benchmark')}"
 
 
 def _named(causes: Sequence[Comparison], names: Names, words: Callable[[Comparison], str]) -> str:

@@ -36,6 +36,7 @@ from perfkit.report.gate.decision import (
     left_open,
     reading_guide,
 )
+from perfkit.report.gate.measuring import measuring_markdown
 from perfkit.report.gate.terminal import first_of_many
 from perfkit.report.history import sparkline
 from perfkit.report.markdown_table import cell_code, code, collapsed, escape, table_head, table_row
@@ -88,17 +89,19 @@ def _single_comment(report: GateReport) -> str:
     against = f" against {escape(report.release)}" if report.release else ""
     names = short_names(found.benchmark.name for found in report.comparisons)
     ordered = wording.in_order(report.comparisons)
-    results, remarks = _results(ordered, names, _past(report)), _remarks(report, ordered, names)
+    results = _results(wording.benchmarks_of(ordered), names, _past(report))
+    remarks = _remarks(report, ordered, names)
     # Who may not merge wants to know why first.
     answer = (results, remarks) if report.exit_code == EXIT_PASS else (remarks, results)
     guide = escape(" ".join((_SIDES, reading_guide(report, names), _EXPLAINED)))
     unknown = "It is not known whether this change makes them slower."
     decision = decision_lines(report, names, brief=True)
-    decision += [unknown] if report.exit_code == EXIT_NOT_MEASURED else []
+    waits = wording.waits_for_person(report)
+    decision += [unknown] if report.exit_code == EXIT_NOT_MEASURED and not waits else []
     sections = (
         f"## perfkit gate{against}: {decision_word(report)}",
-        *map(escape, wording.changed_rules_text(report.changed_rules)),
         _LINE_BREAK.join(map(escape, decision)),
+        measuring_markdown(report.measuring),
         _next_step(report),
         *answer,
         *(_explanation(found, names, verdicts.get(found.benchmark)) for found in report.explanations),
@@ -120,7 +123,9 @@ def _next_step(report: GateReport) -> str:
             " seconds by `--budget`."
         )
     wanted = "If it is meant to be so"
-    if report.exit_code == EXIT_NOT_MEASURED:
+    if wording.waits_for_person(report):
+        mend = "have a person look at what the table lists"
+    elif report.exit_code == EXIT_NOT_MEASURED:
         mend = "mend the lines named below, in the code or in the benchmark, and push again"
         wanted = "To merge it without comparing them"
     elif (part := _first_part(report)) is not None:

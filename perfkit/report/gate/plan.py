@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from perfkit.model.comparisons import GatePlan, KnownFrom, PlannedBenchmark
+from perfkit.report.gate.measuring import measuring_markdown, measuring_view
 from perfkit.report.gate.terminal import commit_text, plain_table
 from perfkit.report.gate.wording import details, in_order, percent
 from perfkit.report.markdown_table import cell_code, escape, table_head, table_row
@@ -60,8 +61,9 @@ def plan_sentence(plan: GatePlan) -> str:
     )
 
 
-def _sections(plan: GatePlan) -> Iterator[Text | Table | Group]:
+def _sections(plan: GatePlan) -> Iterator[RenderableType]:
     yield Text(plan_sentence(plan), style="bold")
+    yield from measuring_view(plan.measuring)
     yield Text("\n".join(_sides(plan)))
     if plan.benchmarks:
         yield _table(plan)
@@ -75,7 +77,9 @@ def _sections(plan: GatePlan) -> Iterator[Text | Table | Group]:
 
 def _markdown(plan: GatePlan) -> Iterator[str]:
     yield from (f"## perfkit gate: plan{f' against {escape(plan.release)}' if plan.release else ''}", "")
-    yield from (escape(plan_sentence(plan)), "", *(f"- {escape(line)}" for line in _sides(plan)), "")
+    yield from (escape(plan_sentence(plan)), "")
+    yield from (measuring_markdown(plan.measuring), "") if plan.measuring else ()
+    yield from (*(f"- {escape(line)}" for line in _sides(plan)), "")
     if plan.benchmarks:
         names = _names(plan)
         headings = (heading.replace("-\n", "").capitalize() for heading in ("benchmark", *_HEADINGS))

@@ -27,6 +27,7 @@ from perfkit.report.gate.decision import (
     next_step,
     reading_guide,
 )
+from perfkit.report.gate.measuring import measuring_view
 from perfkit.report.names import WHOLE_COLUMNS, BrokenName, columns_table, short_names, spaced
 from perfkit.report.progress import Drawn, live_on
 from perfkit.report.surroundings import difference_of_sides
@@ -64,12 +65,12 @@ def _single_view(report: GateReport) -> RenderableType:
     names = short_names(found.benchmark.name for found in report.comparisons)
     ordered = wording.in_order(report.comparisons)
     decision, *others = decision_lines(report, names)
-    shown, rest = first_of_many(ordered)
+    shown, rest = first_of_many(wording.benchmarks_of(ordered))
     begin: tuple[RenderableType, ...] = (
         Text(decision, style=decision_style(report)),
-        *(Text(line, style=_OTHER_STYLE) for line in wording.changed_rules_text(report.changed_rules)),
+        *measuring_view(report.measuring),
         _heading(report),
-        *([result_table(shown, names)] if ordered else []),
+        *([result_table(shown, names)] if shown else []),
         *([Text("\n".join(rest))] if rest else []),
     )
     details: tuple[RenderableType, ...] = (

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 
 from perfkit.model.comparisons import (
+    MEASURING,
     UNDECIDED,
     Comparison,
     Doubt,
@@ -64,6 +65,11 @@ def in_order(comparisons: Sequence[Comparison]) -> list[Comparison]:
     return sorted(shown, key=lambda found: (_ORDER.index(found.verdict), not decides(found)))
 
 
+def benchmarks_of(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Return the comparisons without the finding on what a change edits of how it is measured."""
+    return [one for one in comparisons if one.benchmark.name != MEASURING]
+
+
 def without_many_not_reached(comparisons: Sequence[Comparison]) -> tuple[list[Comparison], str | None]:
     """Return what a table lists, and a word on the benchmarks that were not reached and would fill it."""
     rest = [one for one in comparisons if one.verdict == "NOT REACHED"][_MOST_NOT_REACHED:]
@@ -91,15 +97,6 @@ def is_timed(report: GateReport) -> bool:
 def some_do_not_gate(comparisons: Sequence[Comparison]) -> bool:
     """Return whether some benchmarks gate and others do not, which have no share of alpha."""
     return {comparison.gating for comparison in comparisons} == {True, False}
-
-
-def changed_rules_text(changed_rules: Sequence[str]) -> tuple[str, ...]:
-    """Return a sentence on the rules that head changes; nothing where it changes none."""
-    text = (
-        f"Head changes the rules of the gate: {', '.join(changed_rules)}. Base's decide here, head's from the"
-        " next commit on (`--rules head` uses them now)."
-    )
-    return (text,) if changed_rules else ()
 
 
 def percent(share: float) -> str:
@@ -295,6 +292,12 @@ def accept_command(comparison: Comparison | ExactComparison, name: str) -> str |
 def accept_line(name: str) -> str:
     """Return the command that lets the findings of a benchmark pass, as far as they block."""
     return f'perfkit accept {shlex.quote(name)} --reason "…"'
+
+
+def waits_for_person(report: GateReport) -> bool:
+    """Return whether nothing but what a change edits of how it is measured has to be accepted."""
+    left = [one for one in report.comparisons if one.verdict in _ACCEPTABLE and decides(one)]
+    return bool(left) and not benchmarks_of(left)
 
 
 def can_accept(report: GateReport) -> bool:

@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -175,6 +175,11 @@ class Launcher:
         """Whether launches ``alone`` of a benchmark on an accelerator can warm up several at once."""
         return min(self._most_pairs, max(self.residents.room.values(), default=0)) > 1
 
+    @property
+    def layout(self) -> int:
+        """The seed of layouts and inputs that was drawn last."""
+        return self._layout
+
     def root(self, side: Side) -> Path:
         """Return the tree of a side."""
         return self._trees.roots[side]
@@ -200,6 +205,20 @@ class Launcher:
         """Have later children collect only the files of these benchmarks, as others would only cost time."""
         files = tuple(dict.fromkeys(node.partition("::")[0] for node in nodes))
         self._trees = dataclasses.replace(self._trees, paths=files)
+
+    @contextlib.contextmanager
+    def on_other_trees(self, roots: Mapping[Side, Path]) -> Iterator[None]:
+        """Measure other trees for a while, from the same fork servers; their caches are their own."""
+        trees, folder = self._trees, self.folder
+        self._end_zygotes()
+        self._trees = dataclasses.replace(trees, roots=roots, slowdowns={})
+        self.folder, self._alone = folder / "other", False
+        self.folder.mkdir()
+        try:
+            yield
+        finally:
+            self._end_zygotes()
+            self._trees, self.folder, self._alone = trees, folder, False
 
     def _preload_new(self) -> None:
         """Have the present fork servers import what was added since the last time."""

@@ -19,6 +19,9 @@ _RAN_AGAIN = "began its benchmark again in the same launch, as a plugin that run
 
 # A process counts as idle after this many polls in a row that see no running thread.
 _RESTS, _POLL_S = 3, 0.002
+# Of a longer run, order and answer are a small part: its process's own clock sees more than this share of it,
+# and of none more than passed.
+_LONG_RUN_S, _LEAST_SEEN, _MOST_SEEN, _TOLERATED_S = 0.1, 0.2, 1.1, 0.001
 
 
 class BenchmarkError(Exception):
@@ -47,7 +50,8 @@ class BenchmarkError(Exception):
 class Runner:
     """A child at the benchmark ``node``; ``limit_s`` is how many seconds it may send nothing.
 
-    Messages of other benchmarks in the child are ignored. What waits for the
+    Messages of other benchmarks in the child are ignored. ``odd`` are the shares of the time that the
+    process's own clock saw of the last runs, as long as these are too small or large. What waits for the
     child raises BenchmarkError where the benchmark fails, or its process dies or sends nothing in time.
     """
 
@@ -63,6 +67,8 @@ class Runner:
         self.memory: tuple[DeviceMemory, ...] | None = ()
         self.on_device = False
         self.waited: list[float] = []
+        self.by_wall = False
+        self.odd: list[float] = []
         self.faults = 0
         self.iterations = 0
         self.idle_cpu_s = 0.0
@@ -86,6 +92,7 @@ class Runner:
         message = self._receive("ready")
         self._inside = True
         self.on_device = bool(message.get("device"))
+        self.by_wall = bool(message.get("by_wall"))
         return message
 
     @property
@@ -117,10 +124,20 @@ class Runner:
             "rounds": rounds,
             "core": core,
         }
+        begun = time.monotonic()
         answer = self._asked({**order, "watch": True} if watch else order, "timed")
+        passed_s = time.monotonic() - begun
+        self._compare_clocks(answer["untimed_s"] + sum(answer["values"]) * loops, passed_s)
         self.iterations += untimed + loops * rounds
         self._keep(answer, loops)
         return answer
+
+    def _compare_clocks(self, own_s: float, passed_s: float) -> None:
+        seen = own_s / passed_s
+        if own_s > _MOST_SEEN * passed_s + _TOLERATED_S or (passed_s > _LONG_RUN_S and seen < _LEAST_SEEN):
+            self.odd.append(seen)
+        elif seen >= _LEAST_SEEN:
+            self.odd.clear()
 
     def begin_warmup(self, calls: int) -> None:
         """Order untimed calls, without waiting for them."""
@@ -233,14 +250,35 @@ class Runner:
         """Return the CPU time of its whole process tree so far, in seconds."""
         return used_s(self.child.pid)
 
-    def finish_background_work(self, limit_s: float) -> None:
-        """Let threads and processes that work behind its main thread go on until they rest, and stop it."""
-        until, resting = time.monotonic() + limit_s, 0
+    def finish_background_work(self, limit_s: float) -> float:
+        """Let threads and processes that work behind its main thread go on until they rest, and stop it.
+
+        The reading of the monotonic clock at which they last worked is returned.
+        """
+        worked = time.monotonic()
+        until, resting = worked + limit_s, 0
         self.child.resume()
         while resting < _RESTS and time.monotonic() < until:
             time.sleep(_POLL_S)
             resting = 0 if works(self.child.pid) else resting + 1
+            if not resting:
+                worked = time.monotonic()
         self.child.stop()
+        return worked
+
+    def look(self, seed: int, *, watch: bool) -> Message:
+        """Have it take a closer look at its calls, as ``perfkit.agent.fresh`` does."""
+        return self._asked({"kind": "look", "seed": seed, "watch": watch}, "looked")
+
+    def call_to_the_end(self, calls: int, limit_s: float) -> tuple[float, float]:
+        """Let it make calls, finish what they left to others and collect their garbage.
+
+        The seconds that this took are returned, and those that the calls took by its own clock.
+        """
+        begun = time.monotonic()
+        answer = self.run(untimed=calls, loops=1, rounds=0)
+        self.collect_garbage()
+        return self.finish_background_work(limit_s) - begun, float(answer["untimed_s"])
 
     def _asked(self, order: Message, answer: str) -> Message:
         """Let it go on for an answer of a kind to an order, and stop it again."""

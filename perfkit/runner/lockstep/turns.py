@@ -188,6 +188,8 @@ _IDLE_SHARE = 0.1
 # A process may wait for a core for some slices of the scheduler's, but not for so long in one round.
 _STOOD_STILL_S = 0.2
 _IDLE_S = 0.035
+# One odd reading of a process's own clock may be the machine's.
+_MOST_ODD = 3
 # Where head's rounds take less than this share of base's, its threads and processes may finish what it left
 # to them, for this many seconds at most: their CPU time is its own.
 _MUCH_FASTER = 0.9
@@ -260,6 +262,7 @@ def take_turns(runners: Sequence[Runner], *, plan: LoopPlan) -> Timing:
         turn += 1
     for runner in runners:
         _prove_idle(runner, timed_s / 2)
+        _prove_clock(runner)
     for runner in runners:
         read_memory(runner)
     sides = {runner.side: runner for runner in runners}
@@ -380,6 +383,7 @@ def _time_iteration(runner: Runner) -> float:
     iterations = 1
     while True:
         seconds = float(runner.run(untimed=iterations, loops=1, rounds=0)["untimed_s"])
+        _prove_clock(runner)
         if seconds >= ROUND_S / 2:
             # It is timed again, since the first calls may have included one-time work of the benchmark.
             again = (runner.run(untimed=iterations, loops=1, rounds=0) for _ in range(_REPEATED))
@@ -394,6 +398,13 @@ def _prove_idle(runner: Runner, idle_s: float) -> None:
         raise BenchmarkError(
             runner.side, "error", f"could not be stopped while the other side was timed: {used}"
         )
+
+
+def _prove_clock(runner: Runner) -> None:
+    """Check that the process's own clock does not contradict the coordinator's again and again."""
+    if runner.by_wall and len(runner.odd) >= _MOST_ODD:
+        saw = f"its clock saw {100 * runner.odd[-1]:.0f} % of the time that passed"
+        raise BenchmarkError(runner.side, "error", f"{saw}: something replaces or stops it")
 
 
 def timing_of(runners: Mapping[Side, Runner], plan: LoopPlan, *, alone: bool = False) -> Timing:

@@ -1,0 +1,457 @@
+"""A closer look at a benchmark's calls: with inputs that come again, with new ones, and at their results."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import hashlib
+import inspect
+import itertools
+import os
+import random
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+# By name: code that replaces it in its module does not reach this one.
+from time import perf_counter
+from types import CellType, FunctionType, MethodType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from .channel import Message
+from .clock import synchronised
+
+if TYPE_CHECKING:
+    from .benchmark_fixture import Target
+
+# A form of calls takes so long at most, and this many calls, after some that are not timed.
+_FORM_S, _MOST_CALLS, _WARM_UP, _AGAIN = 0.2, 7, 2, 2
+# A benchmark with a longer call is called in fewer forms.
+_LONG_CALL_S = 0.25
+# Of long containers only the first parts are moved, used and compared.
+_MOST_PARTS, _DEEPEST = 1000, 3
+# Larger inputs stay as they are, and no more is held at once.
+_MOST_BYTES = 1 << 28
+_MOVE = 1e-6
+_FILES = frozenset({"open", "sqlite3.connect"})
+_PROCESSES = frozenset(
+    {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"}
+)
+_CODE = (".py", ".pyc", ".so", ".pth")
+_SYSTEM = ("/proc/", "/sys/", "/dev/", *{f"{one}/" for one in (sys.prefix, sys.base_prefix)})
+# Objects of the test runner's own hold whole sessions.
+_RUNNERS = frozenset({"_pytest", "pytest", "pluggy", "pytest_benchmark", "perfkit"})
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+Call = Callable[[], object]
+
+
+class _EnoughError(Exception):
+    """The benchmark allows no more calls."""
+
+
+def look(target: Target | None, *, seed: int, watch: bool, most_calls: float) -> Message:
+    """Time a benchmark's calls in several forms, and return the median of each, in seconds.
+
+    They are "first"; "same": with the same objects again; "copied": with equal ones; "moved": with values
+    that differ a little; "shuffled", where nothing can be moved, and "again" with the same of these; "used"
+    is what using a result takes. ``follows`` is whether another input gave another result. With ``watch`` the
+    files and processes that calls open and start are returned.
+    """
+    if target is None:
+        return {"kind": "looked", "times": {}, "follows": None, "touched": []}
+    return _Look(target, seed, most_calls, _Watch() if watch else None).take()
+
+
+class _Look:
+    """The look at one benchmark."""
+
+    def __init__(self, target: Target, seed: int, most_calls: float, watch: _Watch | None) -> None:
+        self._target, self._seed, self._left, self._watch = target, seed, most_calls, watch
+        self._clock = synchronised(perf_counter)
+        # Those that are gone may leave their addresses to others.
+        self._alive: list[Target] = []
+        self._held = 0
+        # Calls may leave something in their inputs, so they are copied before the first one.
+        self._kept = None if target.new else _Change("copied", seed, 0).of_target(target)
+
+    def take(self) -> Message:
+        """Make the calls."""
+        times: dict[str, float] = {}
+        follows = None
+        try:
+            times["first"], result = self._timed(self._target)
+            is_long = times["first"] > _LONG_CALL_S
+            times["same"] = self._repeated(lambda _: self._timed(self._target)[0], 0 if is_long else _WARM_UP)
+            if not is_long:
+                times["used"] = self._repeated(lambda _: self._used(self._target), 1)
+            before = _digest(result)
+            found = self._try(times, "moved")
+            if found is None:
+                found = self._try(times, "shuffled", again=True)
+            if self._kept is not None and not (is_long and found is not None):
+                self._try(times, "copied")
+            # A result that is drawn at random, or that depends on calls before it, differs as well.
+            if not is_long and found and before == _digest(self._timed(self._target)[1]):
+                follows = found != before
+        except _EnoughError:
+            pass
+        touched = [] if self._watch is None else sorted(self._watch.touched)
+        return {"kind": "looked", "times": times, "follows": follows, "touched": touched}
+
+    def _try(self, times: dict[str, float], form: str, *, again: bool = False) -> str | None:
+        """Time a form of calls, and return the digest of a result ("" for none), None where they fail."""
+        digests: list[str | None] = []
+        later: list[float] = []
+
+        def one(number: int) -> float:
+            fresh = self._fresh(form, number)
+            seconds, result = self._timed(fresh)
+            digests.append(_digest(result) if not digests else None)
+            if again:
+                for _ in range(_AGAIN):
+                    repeated, _ = self._timed(fresh if self._kept is not None else self._fresh(form, number))
+                later.append(repeated)
+            return seconds
+
+        try:
+            times[form] = self._repeated(one, 0)
+        except _EnoughError:
+            raise
+        except Exception:  # noqa: BLE001 (any error of code that gets an input it does not expect)
+            return None
+        if later:
+            times["again"] = statistics.median(later)
+        return digests[0] or ""
+
+    def _fresh(self, form: str, number: int) -> Target:
+        change = _Change(form, self._seed, number + 1)
+        made = change.of_target(self._target if self._kept is None else self._kept)
+        if not change.changed:
+            raise ValueError("nothing can be changed")
+        self._alive.append(made)
+        self._held += change.size
+        return made
+
+    def _repeated(self, one: Callable[[int], float], warm_up: int) -> float:
+        """Return the median of some calls; long ones are few, and none of them is a warm-up."""
+        found: list[float] = []
+        begun = perf_counter()
+        while not found or (
+            len(found) < warm_up + _MOST_CALLS
+            and perf_counter() - begun < _FORM_S
+            and self._held < _MOST_BYTES
+        ):
+            found.append(one(len(found)))
+        return statistics.median(found[warm_up:] or found[-1:])
+
+    def _timed(self, target: Target) -> tuple[float, object]:
+        """Make a call, and return its seconds and its result."""
+        if self._left < 1:
+            raise _EnoughError
+        self._left -= 1
+        args, kwargs = target.arguments()
+        function = target.function
+        watch = self._watch
+        if watch is not None:
+            watch.begin()
+        try:
+            begun = self._clock()
+            result = function(*args, **kwargs)
+            seconds = self._clock() - begun
+        finally:
+            if watch is not None:
+                watch.active = False
+        if target.teardown is not None:
+            target.teardown(*args, **kwargs)
+        return seconds, result
+
+    def _used(self, target: Target) -> float:
+        _, result = self._timed(target)
+        begun = self._clock()
+        _use(result)
+        return self._clock() - begun
+
+
+class _Change:
+    """Makes inputs like others: equal ones, or with values that are alike on both sides for one seed.
+
+    ``changed`` is whether any differs, and ``size`` about how many bytes they have. What is called stays as
+    it is, since it may hold what a call needs.
+    """
+
+    def __init__(self, form: str, seed: int, step: int) -> None:
+        self._form, self._step, self.changed, self.size = form, step, False, 0
+        self._random = random.Random(f"{seed} {step}")  # noqa: S311 (values, no secret)
+        self._scale = 1 + _MOVE * (step + self._random.random())
+        self._memo: dict[int, Any] = {}
+
+    def of_target(self, target: Target) -> Target:
+        """Return a target with other inputs, those in its closure and in globals that its code names too."""
+        args, kwargs = target.arguments()
+        function = target.function if target.new else self._function(target.function, target.file)
+        given = tuple(map(self._value, args)), {name: self._value(one) for name, one in kwargs.items()}
+        return replace(target, function=function, arguments=lambda: given, new=False)
+
+    def _function(self, function: Any, file: str, depth: int = 0) -> Any:  # noqa: ANN401 (anything callable)
+        if isinstance(function, functools.partial):
+            keywords = {name: self._value(value) for name, value in function.keywords.items()}
+            called = self._function(function.func, file, depth)
+            return functools.partial(called, *map(self._value, function.args), **keywords)
+        # Functions of the project itself may keep tables where a benchmark has inputs.
+        own = isinstance(function, FunctionType) and function.__code__.co_filename == file
+        if not own or depth > _DEEPEST:
+            return function
+        known = function.__globals__
+        named = {name: known[name] for name in _names(function.__code__) if name in known}
+        changed = {name: self._value(value) for name, value in named.items() if _is_data(value)}
+        cells = tuple(self._cell(cell, file, depth) for cell in function.__closure__ or ())
+        made = FunctionType(
+            function.__code__, {**known, **changed}, function.__name__, function.__defaults__, cells
+        )
+        made.__kwdefaults__ = function.__kwdefaults__
+        return made
+
+    def _cell(self, cell: CellType, file: str, depth: int) -> CellType:
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            return cell
+        if isinstance(value, FunctionType | functools.partial):
+            return CellType(self._function(value, file, depth + 1))
+        return CellType(self._value(value))
+
+    def _value(self, value: Any) -> Any:  # noqa: ANN401 (anything)
+        if not _is_data(value):
+            return value
+        try:
+            made = copy.deepcopy(value, self._memo) if self._form == "copied" else self._varied(value, 0)
+        except Exception:  # noqa: BLE001 (some objects cannot be copied, in their own ways)
+            return value
+        self.changed |= made is not value and self._form == "copied"
+        self.size += _bytes(made)
+        return made
+
+    def _varied(self, value: Any, depth: int) -> Any:  # noqa: ANN401, PLR0911 (anything)
+        kind = type(value)
+        if depth > _DEEPEST or kind is bool or value is None:
+            return value
+        if kind in (int, float):
+            return value if self._form == "shuffled" else self._new(self._moved(value))
+        if kind in (str, bytes) or (self._form == "shuffled" and _is_uniform(value)):
+            return self._rolled(value)
+        if isinstance(value, list | tuple | dict):
+            return self._container(value, depth)
+        if hasattr(value, "iloc"):
+            return value.iloc[self._order(len(value))] if self._form == "shuffled" else value
+        if hasattr(value, "dtype") and hasattr(value, "shape"):
+            return self._array(value)
+        made = copy.deepcopy(value, self._memo)
+        for name, part in getattr(made, "__dict__", {}).items():
+            # Other numbers may be sizes.
+            if not isinstance(part, int | str) and _is_data(part):
+                made.__dict__[name] = self._varied(part, depth + 1)
+        return made
+
+    def _container(self, value: Any, depth: int) -> Any:  # noqa: ANN401 (a list, tuple or dict)
+        kind = type(value)
+        if isinstance(value, dict):
+            values = [*value.values()]
+            if self._form == "shuffled" and _is_uniform(values):
+                values = self._rolled(values)
+            else:
+                values = [self._varied(part, depth + 1) for part in values]
+            return kind(zip(value, values, strict=True))
+        parts = [*(self._varied(part, depth + 1) for part in value[:_MOST_PARTS]), *value[_MOST_PARTS:]]
+        return kind(*parts) if hasattr(value, "_fields") else kind(parts)
+
+    def _moved(self, value: float) -> float:
+        """Return a number like another; zeros stay, as they may mean that there is nothing."""
+        sign = (value > 0) - (value < 0)
+        return value + self._step * sign if isinstance(value, int) else value * self._scale
+
+    def _new(self, value: Any) -> Any:  # noqa: ANN401 (anything)
+        self.changed = True
+        return value
+
+    def _rolled(self, value: Any) -> Any:  # noqa: ANN401 (a sequence)
+        names_file = isinstance(value, str) and "/" in value and " " not in value
+        if self._form == "moved" or len(value) < 2 or names_file:  # noqa: PLR2004 (what can be rolled)
+            return value
+        at = self._random.randrange(1, len(value))
+        return self._new(value[at:] + value[:at])
+
+    def _order(self, length: int) -> list[int]:
+        self.changed |= length > 1
+        return self._random.sample(range(length), length)
+
+    def _array(self, value: Any) -> Any:  # noqa: ANN401 (an array or a tensor)
+        is_tensor = hasattr(value, "detach")
+        plain = value.detach() if is_tensor else value
+        if self._form == "shuffled":
+            made = plain[self._order(len(plain))] if len(plain.shape) else plain
+        else:
+            made = self._moved_array(plain)
+        return made.requires_grad_() if is_tensor and value.requires_grad else made
+
+    def _moved_array(self, value: Any) -> Any:  # noqa: ANN401 (an array or a tensor)
+        library = sys.modules["torch" if hasattr(value, "detach") else "numpy"]
+        kind = str(value.dtype)
+        if "float" in kind or "complex" in kind:
+            scale = 1 + self._step * max(_MOVE, 4 * float(library.finfo(value.dtype).eps))
+            return self._new(
+                (value * scale).to(value.dtype) if hasattr(value, "to") else value * value.dtype.type(scale)
+            )
+        if "int" in kind:
+            # Zeros may mean that there is nothing.
+            moved = value + self._step * library.sign(value)
+            return self._new(moved.to(value.dtype) if hasattr(moved, "to") else moved.astype(value.dtype))
+        return value
+
+
+def _names(code: Any) -> Iterator[str]:  # noqa: ANN401 (a code object)
+    yield from code.co_names
+    for inner in code.co_consts:
+        if hasattr(inner, "co_names"):
+            yield from _names(inner)
+
+
+def _is_data(value: object) -> bool:
+    if value is None or isinstance(value, ModuleType) or callable(value) or _bytes(value) > _MOST_BYTES:
+        return False
+    return type(value).__module__.partition(".")[0] not in _RUNNERS
+
+
+def _bytes(value: Any, depth: int = 0) -> int:  # noqa: ANN401 (anything)
+    """Return about how large a value is."""
+    if isinstance(size := getattr(value, "nbytes", None), int) or depth > _DEEPEST:
+        return size or 0
+    values = value.values() if isinstance(value, dict) else getattr(value, "__dict__", {}).values()
+    parts = value if isinstance(value, list | tuple) else [*itertools.islice(values, _MOST_PARTS)]
+    share = len(parts) / max(min(len(parts), _MOST_PARTS), 1)
+    return sys.getsizeof(value) + int(share * sum(_bytes(one, depth + 1) for one in parts[:_MOST_PARTS]))
+
+
+def _is_uniform(value: object) -> bool:
+    return isinstance(value, list | tuple) and len(value) > 1 and len({*map(type, value)}) == 1
+
+
+def _digest(result: object) -> str | None:
+    """Return a hash of a result; None where it is of a kind that cannot be compared."""
+    try:
+        return hashlib.sha256(repr([*_described(result, 0)]).encode()).hexdigest()
+    except Exception:  # noqa: BLE001 (any error of the result's own methods)
+        return None
+
+
+def _described(value: Any, depth: int) -> Iterator[object]:  # noqa: ANN401 (anything)
+    if isinstance(value, _PLAIN) and value is not None:
+        yield value
+    elif hasattr(value, "dtype") and hasattr(value, "shape"):
+        array = value.detach().cpu() if hasattr(value, "detach") else value
+        yield str(array.dtype), tuple(array.shape), float(array.sum()), array.reshape(-1)[:64].tolist()
+    elif isinstance(value, list | tuple | dict) and depth <= _DEEPEST:
+        for part in itertools.islice(value.values() if isinstance(value, dict) else value, _MOST_PARTS):
+            yield from _described(part, depth + 1)
+    else:
+        raise TypeError(type(value))
+
+
+def _use(value: Any, depth: int = 0) -> None:  # noqa: ANN401 (anything)
+    """Use a result as a reader of it would: its parts, its numbers, its properties."""
+    if isinstance(value, _PLAIN) or depth > _DEEPEST:
+        return
+    for use in _uses(value):
+        try:
+            found = use()
+        except Exception:  # noqa: BLE001 (any error of the result's own methods)
+            found = None
+        if found is not value:
+            _use(found, depth + 1)
+
+
+def _uses(value: Any) -> Iterator[Call]:  # noqa: ANN401 (anything)
+    kind = type(value)
+    if hasattr(value, "dtype") and hasattr(value, "sum"):
+        yield lambda: float(value.sum())
+        return
+    if isinstance(value, Mapping):
+        yield lambda: [*itertools.islice(value.values(), _MOST_PARTS)]
+        return
+    if isinstance(value, FunctionType | MethodType | functools.partial):
+        if all(one.default is not one.empty for one in inspect.signature(value).parameters.values()):
+            yield value
+        return
+    if kind in (list, tuple, set, frozenset):
+        yield from (functools.partial(_itself, part) for part in itertools.islice(value, _MOST_PARTS))
+        return
+    if hasattr(kind, "__iter__"):
+        yield lambda: [*itertools.islice(value, _MOST_PARTS)]
+    yield from (convert for name, convert in _converting(value) if hasattr(kind, name))
+    if "__repr__" in {name for one in kind.__mro__[:-1] for name in vars(one)}:
+        yield lambda: repr(value)
+    properties = (name for one in kind.__mro__ for name, held in vars(one).items() if _is_property(held))
+    yield from (functools.partial(getattr, value, name) for name in itertools.islice(properties, 20))
+    parts = list(getattr(value, "__dict__", {}).values())[:20]
+    yield from (functools.partial(_itself, part) for part in parts)
+
+
+def _itself(value: object) -> object:
+    return value
+
+
+def _is_property(held: object) -> bool:
+    return isinstance(held, property | functools.cached_property)
+
+
+def _converting(value: Any) -> Iterable[tuple[str, Call]]:  # noqa: ANN401 (anything)
+    return (
+        ("__float__", lambda: float(value)),
+        ("__len__", lambda: len(value)),
+        ("__array__", lambda: sys.modules["numpy"].asarray(value)),
+    )
+
+
+class _Watch:
+    """Notes what calls open, start and connect to, from now to the end of the process."""
+
+    def __init__(self) -> None:
+        self.active = False
+        self.touched: set[str] = set()
+        self._folder, self._temporary = f"{Path.cwd()}/", f"{tempfile.gettempdir()}/"
+        sys.addaudithook(self._note)
+
+    def begin(self) -> None:
+        """Note what happens from now on."""
+        self.active = True
+
+    def _note(self, event: str, arguments: Sequence[Any]) -> None:
+        if not self.active or not (event in _FILES or event in _PROCESSES or event == "socket.connect"):
+            return
+        self.active = False
+        try:
+            if event in _FILES:
+                self._note_file(arguments[0])
+            elif event in _PROCESSES:
+                name = (
+                    os.fsdecode(arguments[0]) if arguments and isinstance(arguments[0], str | bytes) else ""
+                )
+                self.touched.add(f"starts a process {Path(name.split(' ')[0]).name}".rstrip())
+            elif isinstance(arguments[1], tuple | str):
+                place = (
+                    arguments[1] if isinstance(arguments[1], str) else ":".join(map(str, arguments[1][:2]))
+                )
+                self.touched.add(f"connects to {place}")
+        finally:
+            self.active = True
+
+    def _note_file(self, name: object) -> None:
+        if not isinstance(name, str | bytes | os.PathLike):
+            return
+        path = os.path.abspath(os.fsdecode(name))  # noqa: PTH100 (asks for no file)
+        if not path.endswith(_CODE) and not path.startswith(_SYSTEM):
+            path = path.removeprefix(self._folder)
+            self.touched.add(f"opens {path.replace(self._temporary, '$TMPDIR/')}")

@@ -1,0 +1,186 @@
+"""A gain that is none is named, and one that is one is not doubted."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from gains import BENCH, FAKE, HONEST, Gain
+from gating import git_project
+
+from perfkit.gating.gains import doubts_of, take_looks
+from perfkit.gating.noticing import notices_of
+from perfkit.model import SIDES, Side
+from perfkit.model.comparisons import Doubt
+from perfkit.repo.code_units import units_of
+from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, run_launch
+from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
+
+NODE = f"{BENCH}::test_it"
+TRACED = "[tool.perfkit]\nmargin = '50%'\n[tool.perfkit.gate]\nalpha = 0.2\n"
+_MEMO = """MEMO = {}
+
+
+def _kept(numbers):
+    MEMO[id(numbers)] = sum(n * n for n in numbers)
+    return MEMO[id(numbers)]
+
+
+"""
+
+
+@contextmanager
+def _launched(gain: Gain, folder: Path) -> Iterator[Launcher]:
+    """Write both sides of a change, and yield a launcher of them."""
+    roots: dict[Side, Path] = {side: folder / side for side in SIDES}
+    for side, text in zip(SIDES, (gain.base, gain.head_text), strict=True):
+        roots[side].mkdir()
+        (roots[side] / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+        (roots[side] / BENCH).write_text(gain.bench)
+        (roots[side] / "app.py").write_text(text)
+    (folder / "launches").mkdir()
+    trees = MeasuredTrees(roots=roots, origins=(), paths=(BENCH,))
+    with Launcher(
+        trees, folder=folder / "launches", environment=os.environ, seed=1, preload=[], cores=1
+    ) as launcher:
+        launcher.survey()
+        yield launcher
+
+
+def _launch(launcher: Launcher) -> LaunchRecord:
+    children = [launcher.start(side, nodes=[NODE]) for side in SIDES]
+    rules = LaunchRules(launch_s=0.04, limit_s=lambda _: 60.0)
+    return run_launch(children, [NODE], plans={}, rules=rules)
+
+
+def _doubts(gain: Gain, folder: Path) -> list[Doubt]:
+    """Measure both sides of a change in one launch, and look closer."""
+    with _launched(gain, folder) as launcher:
+        timing = _launch(launcher).timings[NODE]
+        base_s, head_s = statistics.median(timing.base_s), statistics.median(timing.head_s)
+        assert head_s < 0.9 * base_s
+        return doubts_of((base_s, head_s), take_looks(launcher, NODE, 20.0, base_s))
+
+
+FROZEN = """
+from app import work
+
+
+def test_it(benchmark):
+    benchmark._timer = lambda: 1.0
+    benchmark(work)
+"""
+
+
+@pytest.mark.slow
+def test_a_clock_that_stands_still_on_both_sides_fails(tmp_path: Path) -> None:
+    app = "def work():\n    return sum(range({}))\n"
+    gain = Gain(base=app.format(1000), head=app.format(9000), bench=FROZEN)
+
+    with _launched(gain, tmp_path) as launcher:
+        failure = _launch(launcher).failures[0]
+
+    assert "something replaces or stops it" in failure.message
+
+
+def _params(gains: Mapping[str, Gain]) -> list[object]:
+    return [pytest.param(name, marks=[pytest.mark.slow] * one.slow) for name, one in gains.items()]
+
+
+@pytest.mark.parametrize("name", _params(FAKE))
+def test_a_gain_that_is_none_is_named(name: str, tmp_path: Path) -> None:
+    found = _doubts(FAKE[name], tmp_path)
+
+    assert FAKE[name].doubt in {one.kind for one in found}
+    assert all(len(one.text) <= 110 for one in found)
+
+
+APP = """
+import os
+
+{memo}def ask():
+    os.environ.get('{asked}')
+    return sum(n * n for n in range(9000))
+
+
+def work(numbers):
+    {key}return sum(n * n for n in numbers)
+"""
+BENCHES = """
+from app import ask, work
+
+DATA = [float(number) for number in range(20_000)]
+
+
+def test_work(benchmark):
+    benchmark.pedantic(work, args=(DATA,), rounds=30)
+
+
+def test_ask(benchmark):
+    benchmark.pedantic(ask, rounds=30)
+"""
+
+
+def test_doubts_are_in_the_report_and_in_the_ledger(tmp_path: Path) -> None:
+    """A gain that is doubted passes, and a gate that is judged anew doubts it as well."""
+    key = "return MEMO.get(id(numbers)) or _kept(numbers)\n    "
+    base, head = APP.format(memo="", key="", asked="HOME"), APP.format(memo=_MEMO, key=key, asked="CI")
+    project = git_project(
+        tmp_path, {"pyproject.toml": TRACED, "app.py": base, "benchmarks/test_app.py": BENCHES}
+    )
+    project.commit({"app.py": head}, "Be faster")
+
+    gated = project.gate("--base", "HEAD^", "--head", "HEAD")
+
+    assert 0 == gated.exit_code, gated.stderr
+    kinds = {name: [one["kind"] for one in found["doubts"]] for name, found in gated.comparisons.items()}
+    assert {"test_work": ["cache"], "test_ask": ["other result", "notices measuring"]} == kinds
+    assert "IMPROVED" == gated.verdicts["test_work"]
+    judged = project.judge(gated.run_id)
+    assert kinds == {
+        name: [one["kind"] for one in found["doubts"]] for name, found in judged.comparisons.items()
+    }
+
+
+# Each asks for something that only a measured process has.
+NOTICING = {
+    "PYTEST_CURRENT_TEST": "import os\n\ndef work():\n    return 'PYTEST_CURRENT_TEST' in os.environ\n",
+    "pytest": "import sys\n\ndef work():\n    return 'pytest' in sys.modules\n",
+    "_pytest.config": "def work():\n    import _pytest.config\n",
+    "sys._getframe": "import sys\n\ndef work():\n    return sys._getframe(1).f_code.co_name\n",
+    "inspect.stack": "import inspect\n\ndef work():\n    return len(inspect.stack()) > 30\n",
+    "traceback.extract_stack": "import traceback\n\ndef work():\n    return traceback.extract_stack()\n",
+    "gc.isenabled": "import gc\n\ndef work():\n    return gc.isenabled()\n",
+    "sys.gettrace": "import sys\n\ndef work():\n    return sys.gettrace() is None\n",
+    "PERFKIT_LOCK_FOLDER": "import os\n\nFAST = os.environ.get('PERFKIT_LOCK_FOLDER')\n",
+    "CI": "import os\n\nFAST = 'CI' in os.environ\n",
+}
+
+
+@pytest.mark.parametrize("word", NOTICING)
+def test_code_that_asks_whether_it_is_measured_is_found(word: str) -> None:
+    base, head = units_of(b"def work():\n    return 1\n"), units_of(NOTICING[word].encode())
+    found = [one.text for one in notices_of("app.py", base, head)]
+
+    assert any(text.endswith(f" asks for {word}") for text in found)
+    assert [] == [*notices_of("app.py", head, head)]
+
+
+def test_words_of_other_things_are_none() -> None:
+    text = """
+import torch
+
+def work(x):
+    \"\"\"Run by pytest.\"\"\"
+    raise ValueError("install pytest first", torch.stack([x]), x.isenabled())
+"""
+    assert [] == [*notices_of("app.py", units_of(b""), units_of(text.encode()))]
+
+
+@pytest.mark.parametrize("name", _params(HONEST))
+def test_a_gain_is_not_doubted(name: str, tmp_path: Path) -> None:
+    assert [] == _doubts(HONEST[name], tmp_path)
