@@ -48,6 +48,7 @@ NAMED: dict[str, tuple[str, ...]] = {
     "noticing": ("notices", "pytest_current_test", "sys.modules"),
     "benchmark edited": ("test_speed.py", "conftest.py", "new benchmark", "benchmark files"),
 }
+_OUTCOMES = ("refused", "named", "doubted", "no gain", "FOOLED")
 _FIRST_LINES = 12
 _UNDECIDED = {"INCONCLUSIVE", "NOT REACHED"}
 _PRAISE = ("IMPROVED", "NOT SLOWER")
@@ -158,17 +159,18 @@ def gate_long_enough(
 
 
 def outcome(case: Mapping[str, Any], found: Gated) -> Outcome:
-    """Return what a gate made of a fake gain: refused, named, no gain, or FOOLED."""
+    """Return what a gate made of a fake gain, as one of _OUTCOMES with its reasons."""
     first = " ".join(line.strip() for line in found.printed.splitlines()[:_FIRST_LINES])
-    texts = [first, *found.report.get("notes", ()), *found.doubts]
+    edited = [one["path"] for one in found.report.get("measuring", ())]
+    texts = [first, *found.report.get("notes", ()), *found.doubts, *edited]
     words = [*NAMED[case["kind"]], *case.get("named", ())]
     named = sorted({word for word in words if any(word in text.lower() for text in texts)})
     gained = case.get("hides", False) or any(one in _PRAISE for one in found.verdicts)
     ratios = [one["estimate"]["ratio"] for one in found.comparisons if one["estimate"]]
-    said = "refused" if found.exit_code else "named" if named else "FOOLED" if gained else "no gain"
+    passed = "doubted" if found.doubts else "FOOLED" if gained else "no gain"
     return {
         "kind": case["kind"],
-        "outcome": said,
+        "outcome": "refused" if found.exit_code else "named" if named else passed,
         "named": named,
         "exit_code": found.exit_code,
         "verdicts": found.verdicts,
@@ -303,15 +305,13 @@ def judge_same(roots: Mapping[str, Path], seed: int, *options: str, paths: Seque
 
 def table(outcomes: Mapping[str, Mapping[str, Outcome]]) -> list[str]:
     """Return the lines of the page's tables."""
-    lines = [
-        "| 40 fakes, four of each | named | refused | no gain | fooled |",
-        "| :--- | ---: | ---: | ---: | ---: |",
-    ]
+    said = dict(zip(_OUTCOMES, ("refused", "named", "otherwise doubted", "no gain", "fooled"), strict=True))
+    lines = [f"| 40 fakes, four of each | {' | '.join(said.values())} |", "| :--- |" + " ---: |" * len(said)]
     counted = {kind: Counter[str]() for kind in NAMED}
     for one in outcomes.get("fakes", {}).values():
         counted[one["kind"]][one["outcome"]] += 1
     for kind, of in (*counted.items(), ("all", sum(counted.values(), Counter[str]()))):
-        lines.append(f"| {kind} | {of['named']} | {of['refused']} | {of['no gain']} | {of['FOOLED']} |")
+        lines.append(f"| {kind} | {' | '.join(str(of[one]) for one in said)} |")
     lines += ["", "| loops that keep | accused |", "| :--- | ---: |"]
     lines += [
         f"| {name} | {one['accused']} of {one['loops']} |"
