@@ -1,4 +1,4 @@
-"""Ten functions of a small project: each as it should be, a regression of it, and a fix that is none."""
+"""Ten functions of small projects: each as it should be, a regression of it, and a fix that is none."""
 
 from __future__ import annotations
 
@@ -7,31 +7,20 @@ from dataclasses import dataclass
 
 HEADS = {
     "text.py": "import collections\n",
-    "tables.py": "import collections\n",
     "arrays.py": "import numpy as np\n",
     "nets.py": "import torch\n",
 }
-BENCHMARKS = """
+# The benchmarks of each module, which is a project of its own.
+BENCHMARKS = {
+    "text.py": """
 import random
 
-import numpy as np
-import torch
-
-import arrays
-import nets
-import tables
 import text
 
 draw = random.Random(7)
 WORDS = [f"w{draw.randrange(300)}" for _ in range(1500)]
 ROWS = [(draw.randrange(40), draw.random()) for _ in range(2000)]
 SPANS = [(start, start + draw.randrange(60)) for start in (draw.randrange(20_000) for _ in range(600))]
-VALUES = np.random.default_rng(7).random((60, 16))
-SERIES = np.random.default_rng(8).random(3000)
-LABELS = np.random.default_rng(9).integers(0, 50, 4000)
-torch.manual_seed(7)
-LOGITS, TARGETS = torch.randn(200, 32), torch.randint(0, 32, (200,))
-QUERIES, KEYS = torch.randn(16, 24, 32), torch.randn(16, 24, 32)
 
 
 def test_unique(benchmark):
@@ -47,11 +36,20 @@ def test_joined(benchmark):
 
 
 def test_merged(benchmark):
-    benchmark(tables.merged, SPANS)
+    benchmark(text.merged, SPANS)
 
 
 def test_totals(benchmark):
-    benchmark(tables.totals, ROWS)
+    benchmark(text.totals, ROWS)
+""",
+    "arrays.py": """
+import numpy as np
+
+import arrays
+
+VALUES = np.random.default_rng(7).random((60, 16))
+SERIES = np.random.default_rng(8).random(3000)
+LABELS = np.random.default_rng(9).integers(0, 50, 4000)
 
 
 def test_distances(benchmark):
@@ -64,6 +62,15 @@ def test_smoothed(benchmark):
 
 def test_histogram(benchmark):
     benchmark(arrays.histogram, LABELS)
+""",
+    "nets.py": """
+import torch
+
+import nets
+
+torch.manual_seed(7)
+LOGITS, TARGETS = torch.randn(200, 32), torch.randint(0, 32, (200,))
+QUERIES, KEYS = torch.randn(16, 24, 32), torch.randn(16, 24, 32)
 
 
 def test_loss(benchmark):
@@ -72,7 +79,8 @@ def test_loss(benchmark):
 
 def test_attention(benchmark):
     benchmark(nets.attention, QUERIES, KEYS)
-"""
+""",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +156,7 @@ def joined(words):
         trick="work left out",
     ),
     "merged": Edit(
-        file="tables.py",
+        file="text.py",
         good="""
 def merged(spans):
     found = []
@@ -185,7 +193,7 @@ def merged(spans):
         trick="not sorted",
     ),
     "totals": Edit(
-        file="tables.py",
+        file="text.py",
         good="""
 def totals(rows):
     found = collections.defaultdict(float)

@@ -1,8 +1,8 @@
 """A scripted agent that sees a project through `perfkit check --json` alone: ``agent_loop.py [NAME...]``.
 
-Ten regressions are put into a project, one at a time. For each the agent has to find it, tries a fix that is
-faster and wrong, and then the true one. It asks about the benchmark that became slower first and about all of
-them before it keeps a fix: one that the check calls faster, with no other result.
+Ten regressions are put into projects of Python, numpy and torch. For each the agent has to find it, tries a
+fix that is faster and wrong, and then the true one. It asks about the benchmark that became slower first and
+about all of them before it keeps a fix: one that the check calls faster, with no other result.
 Outcomes are kept in ``agent_loop.json`` beside this file, and what is there is not run again.
 """
 
@@ -54,7 +54,7 @@ def _run(name: str) -> dict[str, Any]:
         root.mkdir()
         _git(root, "init", "--quiet", "--initial-branch", "main")
         _write(root, name, "good")
-        (root / "test_speed.py").write_text(BENCHMARKS)
+        (root / "test_speed.py").write_text(BENCHMARKS[EDITS[name].file])
         (root / "pyproject.toml").write_text("[tool.perfkit]\n")
         (root / ".gitignore").write_text("benchmarks/\n__pycache__/\n")
         _commit(root, "Begin")
@@ -124,14 +124,12 @@ def _check(root: Path, select: str = "", budget: str = "") -> dict[str, Any]:
 
 
 def _write(root: Path, name: str, version_: str) -> None:
-    """Write the modules, with one function in a version of its own."""
-    for file, head in HEADS.items():
-        functions = [
-            getattr(edit, version_ if one == name else "good")
-            for one, edit in EDITS.items()
-            if edit.file == file
-        ]
-        (root / file).write_text("\n".join([head, *functions]))
+    """Write the module of a function, which has a version of its own."""
+    file = EDITS[name].file
+    functions = [
+        getattr(edit, version_ if one == name else "good") for one, edit in EDITS.items() if edit.file == file
+    ]
+    (root / file).write_text("\n".join([HEADS[file], *functions]))
 
 
 def _commit(root: Path, subject: str) -> None:

@@ -9,7 +9,6 @@ import inspect
 import itertools
 import os
 import random
-import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -54,7 +53,7 @@ class _EnoughError(Exception):
 
 
 def look(target: Target | None, *, seed: int, watch: bool, most_calls: float) -> Message:
-    """Time a benchmark's calls in several forms, and return the median of each, in seconds.
+    """Time a benchmark's calls in several forms, and return the lower quartile of each, in seconds.
 
     They are "first"; "same": with the same objects again; "copied": with equal ones; "moved": with values
     that differ a little; "shuffled", where nothing can be moved, and "again" with the same of these; "used"
@@ -124,7 +123,7 @@ class _Look:
         except Exception:  # noqa: BLE001 (any error of code that gets an input it does not expect)
             return None
         if later:
-            times["again"] = statistics.median(later)
+            times["again"] = _lower_quartile(later)
         return digests[0] or ""
 
     def _fresh(self, form: str, number: int) -> Target:
@@ -137,7 +136,7 @@ class _Look:
         return made
 
     def _repeated(self, one: Callable[[int], float], warm_up: int) -> float:
-        """Return the median of some calls; long ones are few, and none of them is a warm-up."""
+        """Return the time of some calls; long ones are few, and none of them is a warm-up."""
         found: list[float] = []
         begun = perf_counter()
         while not found or (
@@ -146,7 +145,7 @@ class _Look:
             and self._held < _MOST_BYTES
         ):
             found.append(one(len(found)))
-        return statistics.median(found[warm_up:] or found[-1:])
+        return _lower_quartile(found[warm_up:] or found[-1:])
 
     def _timed(self, target: Target) -> tuple[float, object]:
         """Make a call, and return its seconds and its result."""
@@ -174,6 +173,11 @@ class _Look:
         begun = self._clock()
         _use(result)
         return self._clock() - begun
+
+
+def _lower_quartile(seconds: Sequence[float]) -> float:
+    # Other work on the machine lengthens some calls, and shortens none.
+    return sorted(seconds)[len(seconds) // 4]
 
 
 class _Change:

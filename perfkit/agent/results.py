@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .benchmark_fixture import Work
 
 # A description has this many parts and numbers at most, takes about so long, and is not deeper.
-_MOST_PARTS, _MOST_NUMBERS, _LIMIT_S, _DEEPEST = 5_000, 1 << 16, 0.25, 60
+_MOST_PARTS, _MOST_NUMBERS, _LIMIT_S, _DEEPEST = 5_000, 1 << 14, 0.25, 60
 # More elements of a container are sampled, as are more numbers of an array that has no room.
 _MOST_ELEMENTS, _FEWEST_NUMBERS = 256, 64
 # Larger arrays are compared by sums of this many blocks too, up to so many numbers.
@@ -50,7 +50,7 @@ _MOST_PICKLED = 1 << 24
 # Code of an object that takes longer, such as its ``==``, is interrupted.
 _MOST_S = 3.0
 # Values of these are known by their repr.
-_SHOWN = {"datetime", "decimal", "fractions", "uuid", "pathlib", "ipaddress", "zoneinfo", "torch"}
+_SHOWN = {"datetime", "decimal", "fractions", "uuid", "pathlib", "ipaddress", "re", "zoneinfo", "torch"}
 # Objects of these are no inputs of a benchmark.
 _TOOLS = ("_pytest", "pytest", "asyncio", "unittest.mock")
 _LIBRARIES = {"numpy", "torch", "pandas"}
@@ -193,8 +193,10 @@ class Description:
         elif isinstance(value, float):
             self._add(path, "float", value=float(value), dtype=_float_type())
         elif isinstance(value, int):
-            small = abs(value) < _LONG_INTEGER
-            self._add(path, "int", value=int(value) if small else _text_sum(hex(value).encode()))
+            if abs(value) < _LONG_INTEGER:
+                self._add(path, "int", value=int(value))
+            else:
+                self._text(path, "int", hex(value))
         elif isinstance(value, str):
             self._text(path, kind, self._placed(str(value)))
         elif isinstance(value, bytes | bytearray | memoryview):
@@ -328,11 +330,9 @@ class Description:
         elif isinstance(value, numpy.ma.MaskedArray):
             self._visit(f"{path}.mask", numpy.ma.getmaskarray(value))
             self._visit(path, value.filled(0))
-        elif value.dtype.kind in "OV":
+        elif value.dtype.kind in "OVSU":
             self._add(path, kind, shape=value.shape)
             self._visit(f"{path}.tolist()", value.tolist())
-        elif value.dtype.kind in "SU":
-            self._add(path, kind, shape=value.shape, value=_text_sum(value.tobytes()))
         else:
             flat = numpy.asarray(value).reshape(-1)
             if value.dtype.kind in "mM":
@@ -375,18 +375,17 @@ class Description:
         step = max(1, -(-count // room))
         numbers = flat[::step].tolist()
         self._left -= len(numbers)
-        is_whole = all(isinstance(one, int) for one in numbers)
-        packed = array.array("d", numbers)
-        if is_whole:
-            try:
-                packed = array.array("q", numbers)
-            except OverflowError:
-                is_whole = False
+        codes = "qQd" if all(isinstance(one, int) for one in numbers) else "d"
+        packed = array.array("d")
+        for code in codes:
+            with contextlib.suppress(OverflowError):
+                packed = array.array(code, numbers)
+                break
         part = {
             "shape": list(shape),
             "dtype": dtype,
             "step": step,
-            "whole": is_whole,
+            "code": packed.typecode,
             "numbers": base64.b64encode(packed.tobytes()).decode(),
             **({"sums": _block_sums(flat, count)} if step > 1 and count <= _MOST_SUMMED else {}),
         }
@@ -549,7 +548,10 @@ def _is_tool(value: object) -> bool:
 
 def _texts_of_place(root: Path) -> list[tuple[str, str]]:
     """Return the places that differ from side to side and from process to process, longest first."""
-    places = {os.environ.get("TMPDIR", ""): "<tmp>", str(root): "<root>"}
+    own = os.environ.get("TMPDIR", "")
+    places = {own: "<tmp>", str(root): "<root>"}
+    # Both sides' tools keep what they build beside that, under names of one length.
+    places |= {f"{Path(own).parent}/caches-{side}": "<caches>" for side in ("base", "head")}
     return sorted(((place, name) for place, name in places.items() if place), key=lambda one: -len(one[0]))
 
 

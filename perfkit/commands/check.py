@@ -73,7 +73,8 @@ class CheckedCoverage:
 class Check:
     """The shortest answer of a gate; ``counts`` and ``results`` are of all benchmarks.
 
-    ``coverage`` is None where it is not known what the benchmarks run of the change.
+    ``coverage`` is None where it is not known what the benchmarks run of the change. ``measuring`` is what
+    the change edits of how it is measured.
     """
 
     exit_code: int
@@ -84,6 +85,7 @@ class Check:
     coverage: CheckedCoverage | None
     next: str
     run_id: str
+    measuring: tuple[str, ...] = ()
 
 
 def summarise(report: GateReport, *, code: int, again: str) -> Check:
@@ -97,7 +99,7 @@ def summarise(report: GateReport, *, code: int, again: str) -> Check:
         if count.verdict == "REGRESSED" and wording.decides(count):
             amounts = [amount_text(amount, count.metric.unit) for amount in (count.base, count.head)]
             grown.setdefault(count.benchmark.name, []).append(f"{count_title(count)} {' to '.join(amounts)}")
-    timed = {one.benchmark.name: one for one in report.comparisons}
+    timed = {one.benchmark.name: one for one in wording.benchmarks_of(report.comparisons)}
     found = {}
     for name in (*timed, *(name for name in grown if name not in timed)):
         part = places.get(name)
@@ -123,6 +125,7 @@ def summarise(report: GateReport, *, code: int, again: str) -> Check:
         coverage=_coverage(report),
         next=_next(report, verdict, shown, again),
         run_id=report.run_id,
+        measuring=tuple(f"{one.path}: {one.what}" for one in report.measuring[:_MOST_NAMES]),
     )
 
 
@@ -135,8 +138,10 @@ def check_lines(check: Check) -> Iterator[str]:
         yield _shortened(f"  {row}")
     yield f"result: {_counted(check.results)}"
     yield _shortened(f"coverage: {_coverage_text(check.coverage)}")
-    if doubts := "; ".join(f"{one.name}: {text}" for one in shown for text in one.doubts):
-        yield _shortened(f"doubts: {doubts}", lines=1 + _MOST_ROWS - min(len(rows), _MOST_ROWS))
+    edits = [f"it edits how it is measured, {edit}" for edit in check.measuring[:1]]
+    if doubts := [*edits, *(f"{one.name}: {text}" for one in shown for text in one.doubts)]:
+        lines = 1 + _MOST_ROWS - min(len(rows), _MOST_ROWS)
+        yield _shortened(f"doubts: {'; '.join(doubts)}", lines=lines)
     if check.next:
         yield f"next: {check.next}"
 

@@ -32,6 +32,7 @@ FILES = {
 def test_it_is_a_gate_that_answers_in_eight_lines_and_a_few_hundred_bytes(tmp_path: Path) -> None:
     project = git_project(tmp_path, FILES)
     (project.root / "demo.py").write_text(work(steady=10, slowed=20 * SLOWER, mended=10, unseen=11))
+    (project.root / "tests/conftest.py").write_text("")
     place = ("--ledger", project.ledger)
 
     done = run_perfkit(
@@ -50,6 +51,7 @@ def test_it_is_a_gate_that_answers_in_eight_lines_and_a_few_hundred_bytes(tmp_pa
     assert {"same": 3} == found["results"]
     assert (2, 3) == (found["coverage"]["measured"], found["coverage"]["changed"])
     assert [text.startswith("unseen (demo.py:") for text in found["coverage"]["not_measured"]] == [True]
+    assert "tests/conftest.py: new, 0 lines" in found["measuring"]
     assert len(written) < 900
     _check_size(done.stdout)
     # It is in the ledger as each gate is.
@@ -58,6 +60,7 @@ def test_it_is_a_gate_that_answers_in_eight_lines_and_a_few_hundred_bytes(tmp_pa
     assert set() == project.left_behind()
     # The working tree is HEAD now, so that there is nothing to compare.
     project.repository.git.git.checkout("demo.py")
+    (project.root / "tests/conftest.py").unlink()
     assert 2 == run_perfkit("check", *place, cwd=project.root, env=project.environment()).returncode
 
 

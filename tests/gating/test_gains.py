@@ -58,10 +58,12 @@ def _launch(launcher: Launcher) -> LaunchRecord:
 
 
 def _doubts(gain: Gain, folder: Path) -> list[Doubt]:
-    """Measure both sides of a change in one launch, and look closer."""
+    """Measure both sides of a change in a few launches, and look closer."""
     with _launched(gain, folder) as launcher:
-        timing = _launch(launcher).timings[NODE]
-        base_s, head_s = statistics.median(timing.base_s), statistics.median(timing.head_s)
+        # Other work on the machine may hide a gain in one launch.
+        timings = [_launch(launcher).timings[NODE] for _ in range(3)]
+        base_s = min(statistics.median(one.base_s) for one in timings)
+        head_s = min(statistics.median(one.head_s) for one in timings)
         assert head_s < 0.9 * base_s
         return doubts_of((base_s, head_s), take_looks(launcher, NODE, 20.0, base_s))
 
@@ -138,7 +140,7 @@ def test_doubts_are_in_the_report_and_in_the_ledger(tmp_path: Path) -> None:
 
     assert 0 == gated.exit_code, gated.stderr
     kinds = {name: [one["kind"] for one in found["doubts"]] for name, found in gated.comparisons.items()}
-    assert {"test_work": ["cache"], "test_ask": ["other result", "notices measuring"]} == kinds
+    assert {"test_work": ["cache"], "test_ask": ["notices measuring"]} == kinds
     assert "IMPROVED" == gated.verdicts["test_work"]
     judged = project.judge(gated.run_id)
     assert kinds == {

@@ -160,6 +160,10 @@ def _count(
                     one.begin(node, limit_s(node))
                 for one in sides:
                     one.finish(node)
+                for one in sides[1:]:
+                    # What is the same is kept once.
+                    if node in one.results and one.results[node] == sides[0].results.get(node):
+                        one.results[node] = sides[0].results[node]
             for one in sides:
                 one.prove()
             wanted = [node for node in nodes if any(node in one.wanted for one in sides)]
