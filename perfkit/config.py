@@ -23,7 +23,8 @@ DEFAULT_LEDGER = "benchmarks/ledger"
 # What can be counted, as rows and reports name it.
 COUNTS = (
     "operators", "syncs", "allowed_syncs", "allocated", "peak", "saved", "flops", "to_device", "to_host",
-    "kernels", "python_calls", "python_peak", "graph_breaks", "graphs", "resident", "instructions",
+    "kernels", "python_calls", "python_peak", "graph_breaks", "graphs", "recompiles", "resident",
+    "kept", "peak_resident", "import_time", "instructions",
 )  # fmt: skip
 # Identical code can appear this much slower, since it lies elsewhere in memory.
 DEFAULT_NOISE_FLOOR = "0.5%"
@@ -116,7 +117,10 @@ class ExactConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """
 
     count: bool = True
-    gate: tuple[str, ...] = ("syncs", "operators", "allocated", "peak", "graphs")
+    gate: tuple[str, ...] = (
+        "syncs", "operators", "allocated", "peak", "graphs", "recompiles", "kept", "peak_resident",
+        "import_time",
+    )  # fmt: skip
     tolerance: str = "5%"
     targets: tuple[str, ...] | None = None
 

@@ -16,7 +16,9 @@ from typing import NoReturn, cast
 from .asv_suite import AsvFolder, AsvPlugin
 from .channel import Channel, Message, answer_request, end_process, open_channel
 from .fork_server import PLUGIN, serve_forks
+from .import_time import time_imports
 from .imports import point_imports
+from .processes import take_peak
 from .provenance import (
     STARTED,
     built_elsewhere,
@@ -68,6 +70,10 @@ def _answer(request: Message, channel: Channel) -> Message:
     if request["training"] is not None:
         steps = count_steps(request["training"], root=root, steps=request["steps"])
         channel.send({"kind": "trained", **steps})
+    elif request["importing"]:
+        channel.send(
+            {"kind": "imported", **time_imports(root, request["importing"], own_names(root, origins))}
+        )
     elif request["tracing"] is not None:
         _trace_benchmarks(request, channel, root)
     elif request["serves"]:
@@ -85,7 +91,10 @@ def _use_own_folder(temporary: str) -> None:
 
 
 def _begin_memory(order: Message) -> int:
-    return draw_layout(order["layout"])
+    depth = draw_layout(order["layout"])
+    # The peak of its memory is that of this launch.
+    take_peak("self")
+    return depth
 
 
 def _run_benchmarks(assignment: Message, channel: Channel, root: Path, depth: int) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .channel import Message
 from .counters.interventions import Patches
+from .counters.kept import KeptSteps, with_kept
 from .counters.model import Counts, as_message, with_texts
 from .counters.tensors import TensorWatch
 from .counters.torch_adapter import backward_entries
@@ -34,7 +35,7 @@ def count_steps(place: str, *, root: Path, steps: int) -> Message:
     if not has_torch():
         return {"problem": NO_TORCH}
     try:
-        counts = _count(_load(place), TensorWatch(root), steps)
+        counts = _Steps(root, steps).count(_load(place))
     except TargetError as error:
         return {"problem": str(error)}
     except Exception as error:  # noqa: BLE001 (any error of the user's code)
@@ -44,48 +45,73 @@ def count_steps(place: str, *, root: Path, steps: int) -> Message:
     return as_message(with_texts(counts, root))
 
 
-def _count(call: Callable[[], object], watch: TensorWatch, steps: int) -> Counts | int:
-    """Return the counts of the last step, or how many steps there were where these were too few."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook
+class _Steps:
+    """Counts the last of ``steps`` steps of a loop, and reads what it keeps in those after them."""
 
-    done = 0
+    def __init__(self, root: Path, steps: int) -> None:
+        self._watch, self._kept, self._steps = TensorWatch(root), KeptSteps(root), steps
+        self._done = 0
+        self._losses: list[Any] = []
 
-    def end_step(*_: object) -> None:
-        nonlocal done
-        done += 1
-        watch.end_iteration()
-        if done >= steps:
+    def count(self, call: Callable[[], object]) -> Counts | int:
+        """Return the counts, or how many steps there were where these were too few."""
+        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+        hooks = (
+            register_optimizer_step_pre_hook(self._begin_step),
+            register_optimizer_step_post_hook(self._end_step),
+        )
+        try:
+            with self._watch, self._kept, _noted(self._note):
+                call()
+        except _EnoughSteps:
+            pass
+        except (SystemExit, Exception) as error:
+            # What comes after the counted steps is of no interest.
+            if self._done < self._steps:
+                if not isinstance(error, SystemExit):
+                    raise
+                if error.code not in (None, 0):
+                    raise RuntimeError(f"it ended with exit status {error.code}") from error
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if self._done < self._steps:
+            return self._done
+        found = tuple((str(loss.dtype).removeprefix("torch."), float(loss)) for loss in self._losses)
+        counts = replace(last_iterations(self._watch.counts(), 1), losses=found)
+        return with_kept(counts, self._kept.found)
+
+    def _note(self, outputs: Sequence[Any]) -> None:
+        """Keep a copy of each number that a backward pass of a counted step begins from."""
+        if self._done < self._steps:
+            self._losses += [one.detach().clone() for one in outputs if one.numel() == 1]
+
+    def _begin_step(self, *_: object) -> None:
+        # After a step it is too early: torch is going through the hooks, of which the watch has one.
+        if self._done == self._steps:
+            self._watch.leave()
+            if not self._kept.begin(_EnoughSteps):
+                raise _EnoughSteps
+
+    def _end_step(self, *_: object) -> None:
+        self._done += 1
+        if self._done <= self._steps:
+            self._watch.end_iteration()
+        elif self._kept.end_step():
             raise _EnoughSteps
-
-    losses: list[Any] = []
-    hook = register_optimizer_step_post_hook(end_step)
-    try:
-        with watch, _kept(losses):
-            call()
-    except _EnoughSteps:
-        pass
-    except SystemExit as end:
-        if end.code not in (None, 0):
-            raise RuntimeError(f"it ended with exit status {end.code}") from end
-    finally:
-        hook.remove()
-    if done < steps:
-        return done
-    found = tuple((str(loss.dtype).removeprefix("torch."), float(loss)) for loss in losses)
-    return replace(last_iterations(watch.counts(), 1), losses=found)
 
 
 @contextlib.contextmanager
-def _kept(losses: list[Any]) -> Iterator[None]:
-    """Keep a copy of each number that a backward pass begins from, which no counter sees."""
+def _noted(note: Callable[[Sequence[Any]], None]) -> Iterator[None]:
+    """Have what each backward pass begins from noted, which no counter sees."""
     from torch.utils._python_dispatch import _disable_current_modes
 
     def keeping(backward: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(backward)
         def kept(outputs: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (torch's own signature)
             with _disable_current_modes():
-                many = outputs if isinstance(outputs, tuple | list) else (outputs,)
-                losses.extend(one.detach().clone() for one in many if one.numel() == 1)
+                note(outputs if isinstance(outputs, tuple | list) else (outputs,))
             return backward(outputs, *args, **kwargs)
 
         return kept

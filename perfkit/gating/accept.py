@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
+from perfkit.agent.counters.model import KEPT
 from perfkit.ledger.annotations import ACCEPTANCES, KeptAcceptance, acceptances_for
 from perfkit.model import COLD_START, Commit
 from perfkit.model.comparisons import (
@@ -21,6 +22,7 @@ from perfkit.model.comparisons import (
     ExactComparison,
     blocks,
 )
+from perfkit.model.counters import FLOORS
 from perfkit.model.results import meant_by
 from perfkit.repo.commits import is_ancestor, open_repository, resolve
 from perfkit.repo.sides import SidePair
@@ -31,6 +33,8 @@ from perfkit.repo.working_tree import code_of
 _CLOCKS_DIFFER = timedelta(days=1)
 # The changes of more commits are looked at in vain: a gate against an old release has thousands of them.
 MOST_COMMITS = 200
+# What was accepted of these is never measured again to the digit.
+_NOT_TO_THE_DIGIT = frozenset({COLD_START.name, KEPT, *FLOORS})
 
 
 _Finding = TypeVar("_Finding", Comparison, ExactComparison)
@@ -88,8 +92,7 @@ def _allows_count(acceptance: Acceptance, one: ExactComparison) -> bool:
     if one.head is None:
         return one.metric.name in acceptance.uncounted
     most = acceptance.counts.get(one.metric.name, 0.0)
-    # A time that was accepted is never measured again to the digit.
-    return one.head <= (most * (1 + one.margin) if one.metric == COLD_START else most)
+    return one.head <= (most * (1 + one.margin) if one.metric.name in _NOT_TO_THE_DIGIT else most)
 
 
 def _clearly_worse(acceptance: Acceptance, comparison: Comparison) -> bool:

@@ -23,7 +23,9 @@ from perfkit.gating.counters import (
     count_instructions,
     count_targets,
     joined,
+    measure_imports,
     measure_numbers,
+    paired,
 )
 from perfkit.gating.design import Forecast, Method, counting_s
 from perfkit.gating.edited import work_of_edited
@@ -56,9 +58,9 @@ from perfkit.identity import new_run_id, utc_now
 from perfkit.ledger.recording import Run
 from perfkit.ledger.remote import shown_place
 from perfkit.ledger.store import Ledger
-from perfkit.model import SIDES, Row, Source
+from perfkit.model import SIDES, Benchmark, Row, Source
 from perfkit.model.comparisons import Comparison, ExactComparison, MeasuringEdit
-from perfkit.model.counters import is_count
+from perfkit.model.counters import IMPORT_TIME, IMPORTS, PEAK_RESIDENT, is_count
 from perfkit.model.policies import CalibrationPolicy, GatePolicy, JudgedPolicy, Rehearsal
 from perfkit.model.progress import ComparisonProgress
 from perfkit.repo.environments import installed_facts
@@ -74,6 +76,8 @@ _LONGEST_COUNTED_S = 0.05
 _NAMED_ONE_BY_ONE = 100
 # A check whether the sides disturb one another on an accelerator may take this share of the budget.
 _CHECKED_SHARE = 0.1
+# So may the times to import.
+_IMPORT_SHARE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +236,7 @@ class _Comparing:
         numbers = self._measure_numbers()
         timing = self._time() if self.method.timed else None
         timed_s = time.monotonic() - self.began
-        result = joined([numbers, self._count(timing)])
+        result = joined([numbers, self._count(timing), self._beside_times(timing)])
         counted_s = time.monotonic() - self.began - timed_s
         judged = tuple(
             with_result(one, result.results) for one in self._judged(timing.states if timing else {})
@@ -388,6 +392,34 @@ class _Comparing:
         if method.instructions:
             results.append(count_instructions(benchmarks, self.sides.callgrind, log=self._log_instructions))
         return joined(results)
+
+    def _beside_times(self, timing: SequentialComparison | None) -> CountResult:
+        """Return the peaks of the launches' memory, and the times to import where these may have moved."""
+        if timing is None or not self.method.counted or not timing.states:
+            return CountResult()
+        peaks = {name: state.peaks for name, state in timing.states.items() if state.peaks}
+        pairs = [
+            paired(
+                self._compared[name].benchmark, PEAK_RESIDENT, "B", found, gating=self._compared[name].gating
+            )
+            for name, found in peaks.items()
+        ]
+        if not timing.stopped and self._imports_changed():
+            files = tuple(sorted({name.partition("::")[0] for name in timing.states}))
+            until = time.monotonic() + _IMPORT_SHARE * self.method.budget_s
+            imported = measure_imports(self.sides.launcher, files, until=until)
+            one = Benchmark(name=IMPORTS, version=self.context.commits["head"].sha)
+            if imported:
+                pairs.append(paired(one, IMPORT_TIME, "s", imported))
+        return CountResult(pairs=tuple(pairs))
+
+    def _imports_changed(self) -> bool:
+        """Return whether a file differs that is imported as benchmarks are listed."""
+        places = [
+            (self.sides.roots.base / file, self.sides.roots.head / file) for file in self.surveyed.loaded
+        ]
+        contents = ([one.read_bytes() if one.is_file() else None for one in both] for both in places)
+        return any(base != head for base, head in contents)
 
     def _loaded(self, timing: SequentialComparison | None, result: CountResult) -> frozenset[str] | None:
         states = timing.states.values() if timing else ()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from perfkit.agent.counters.model import INSTRUCTIONS, NO_TORCH, TRACKED, Cause, Count, Counts
+from perfkit.agent.counters.model import INSTRUCTIONS, KEPT, NO_TORCH, TRACKED, Cause, Count, Counts
 from perfkit.model import Benchmark, Metric
 from perfkit.model.comparisons import (
     SAME_CODE,
@@ -21,11 +21,11 @@ from perfkit.model.comparisons import (
     MovedCause,
     Verdict,
 )
-from perfkit.model.counters import GRAPHS, NUMBERS, SYNCS, repeated
+from perfkit.model.counters import COMPILED, FLOORS, NUMBERS, SYNCS, repeated
 
 _OPERATORS, _PYTHON_CALLS = "operators", "python_calls"
 # Counts that stand for time, and do not count where the time itself is known to be shorter.
-_PRICES_OF_SPEED = ("operators", "allocated", GRAPHS)
+_PRICES_OF_SPEED = ("operators", "allocated", *COMPILED)
 _FEWEST_NUMBERS = 3
 _MOST_CAUSES = 20
 # Fewer bytes more never decide: of a benchmark, of a training step (the larger of the two), and this many
@@ -33,6 +33,8 @@ _MOST_CAUSES = 20
 _BENCHMARK_FLOOR = float(1 << 20)
 _STEP_FLOOR, _STEP_FLOOR_SHARE = float(16 << 20), 0.01
 _BESIDE_A_GAIN = 10
+# What is kept decides from this many bytes a call on.
+LEAST_KEPT = 256
 # The counts that stand for time, those that see most of the work first: what they are called, and what work
 # they do not see.
 _COSTS: Mapping[str, tuple[str, str]] = {
@@ -55,10 +57,10 @@ class CounterPolicy:
     """Which counts decide: those named, where they grow by more than the share ``tolerance``.
 
     A sync is reported in any benchmark but decides in a training step only, where one more is too many; so is
-    one more compiled graph in any benchmark. Where a benchmark has become faster beyond doubt, operators,
-    graphs and bytes allocated are what that took. Bytes decide beyond a floor only. If nothing is ``timed``,
-    Python's calls decide where torch is not used. With ``same_code`` no code differs between the sides,
-    and no count accuses or praises.
+    one more compiled graph or recompiled function in any benchmark. Where a benchmark has become faster
+    beyond doubt, operators, graphs and bytes allocated are what that took. Bytes decide beyond a floor only.
+    If nothing is ``timed``, Python's calls decide where torch is not used. With ``same_code`` no code differs
+    between the sides, and no count accuses or praises.
     """
 
     gating: tuple[str, ...]
@@ -68,11 +70,13 @@ class CounterPolicy:
 
     def margin(self, metric: str) -> float:
         """Return the share by which a count may grow."""
-        return 0.0 if metric in (SYNCS, GRAPHS) else self.tolerance
+        return 0.0 if metric in (SYNCS, *COMPILED) else self.tolerance
 
     def floor(self, count: Count, base: float, *, training: bool, faster: bool) -> float:
-        """Return by how much a count of bytes may grow at any size."""
-        if count.unit != "B" or count.metric == TRACKED:
+        """Return by how much a count may grow at any size."""
+        if count.metric in FLOORS:
+            return FLOORS[count.metric] * (_BESIDE_A_GAIN if faster and count.unit == "B" else 1)
+        if count.unit != "B" or count.metric in (TRACKED, KEPT):
             return 0.0
         floor = max(_STEP_FLOOR, _STEP_FLOOR_SHARE * base) if training else _BENCHMARK_FLOOR
         return floor * (_BESIDE_A_GAIN if faster else 1)
@@ -113,7 +117,8 @@ def compare_counts(
         )
         if old is None or new is None:
             reasons = (base.not_counted.get(metric), head.not_counted.get(metric))
-            yield not_compared(benchmark, metric, old, new, reasons, gating=decides)
+            # More calls, for which there may be no time on one side, are no part of what is asked of head.
+            yield not_compared(benchmark, metric, old, new, reasons, gating=decides and metric != KEPT)
         else:
             allowed = policy.margin(metric) if margin is None else margin
             floor = policy.floor(new, _typical(old), training=training, faster=faster)
@@ -139,15 +144,19 @@ def compare_count(
 
     The numbers of several launches do, by a rule of their own (``_compare_numbers``).
     """
-    if new.metric in NUMBERS:
+    if new.metric in NUMBERS or new.metric in FLOORS:
         return _compare_numbers(benchmark, old, new, margin=margin, gating=gating)
     base, head = _typical(old), _typical(new)
-    if new.metric == GRAPHS and min(new.values) > max(old.values):
+    if new.metric in COMPILED and min(new.values) > max(old.values):
         # Code that is compiled anew in each call never repeats, and is the worst of it.
         base, head = max(old.values), min(new.values)
         old, new = (replace(one, values=(value,) * 2) for one, value in ((old, base), (new, head)))
+    if new.metric == KEPT:
+        base, head = _kept(old, new)
     unsteady = [side for side, count in (("base", old), ("head", new)) if not repeated(count)]
     verdict = _verdict(base, head, margin)
+    if new.metric == KEPT and abs(head - base) < LEAST_KEPT:
+        verdict = "UNCHANGED"
     return ExactComparison(
         benchmark=benchmark,
         metric=Metric(name=new.metric, unit=new.unit, exact=not unsteady),
@@ -159,6 +168,15 @@ def compare_count(
         causes=() if base == head else _moved(old.causes, new.causes),
         message=f"did not repeat on {' and '.join(unsteady)}: not exact" if unsteady else None,
     )
+
+
+def _kept(old: Count, new: Count) -> tuple[float, float]:
+    """Return the two values of what is kept, of all processes and halves, that are nearest to each other."""
+    if min(new.values) > max(old.values):
+        return max(old.values), min(new.values)
+    if max(new.values) < min(old.values):
+        return min(old.values), max(new.values)
+    return old.values[-1], old.values[-1]
 
 
 def without_blame(found: ExactComparison) -> ExactComparison:
@@ -178,7 +196,8 @@ def _compare_numbers(
     samples of n from one distribution, all of one lie above all of the other with a probability of 1 in
     "2n choose n" (Mann and Whitney, 1947), for any distribution.
     """
-    verdict = _verdict_on_all(old.values, new.values, margin)
+    paired = new.metric in FLOORS
+    verdict = (_verdict_on_pairs if paired else _verdict_on_all)(old.values, new.values, margin)
     exact = repeated(old) and repeated(new)
     apart = f"base {_span(old.values)}, head {_span(new.values)}"
     launches = f"{len(new.values)} launches"
@@ -190,8 +209,18 @@ def _compare_numbers(
         gating=gating,
         base=_middle(old.values),
         head=_middle(new.values),
-        message=None if exact else f"differs between launches; in {launches}: {apart}",
+        message=None if exact or paired else f"differs between launches; in {launches}: {apart}",
     )
+
+
+def _verdict_on_pairs(base: Sequence[float], head: Sequence[float], margin: float) -> Verdict:
+    """Return the verdict on pairs measured beside each other, of five of which one may be otherwise."""
+    moved = [new - old for old, new in zip(base, head, strict=False)]
+    needed = max(len(moved) - len(moved) // 5, _FEWEST_NUMBERS)
+    for verdict, sign in (("REGRESSED", 1), ("IMPROVED", -1)):
+        if sum(sign * one > margin * old for one, old in zip(moved, base, strict=False)) >= needed:
+            return "REGRESSED" if verdict == "REGRESSED" else "IMPROVED"
+    return "UNCHANGED"
 
 
 def _verdict_on_all(base: Sequence[float], head: Sequence[float], margin: float) -> Verdict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from perfkit.gating.survey import prove_code
 from perfkit.identity import source_version
 from perfkit.model import SIDES, Benchmark, Side
 from perfkit.model.comparisons import Comparison, ExactComparison
+from perfkit.model.counters import FLOORS, IMPORT_TIME, repeated
 from perfkit.profiling.passes.targets import Target, resolve_target, target_on
 from perfkit.runner.lockstep.launch import Failure
 from perfkit.runner.lockstep.launcher import Launcher
@@ -29,10 +31,12 @@ from perfkit.runner.lockstep.untimed import (
     CountedSteps,
     count_benchmarks,
     count_training,
+    time_imports,
 )
 
 _TARGET_LIMIT_S = 120.0
 _RUNS = 2
+_IMPORTS = 6
 # Under Valgrind a test may take minutes to reach its benchmark.
 _VALGRIND_LIMIT_S = 300.0
 # Two launches show whether a tracked value repeats.
@@ -178,7 +182,7 @@ def _counted(
 def _moved(counts: Mapping[Side, Mapping[str, Counts]], node: str) -> bool:
     if not all(node in counts[side] for side in SIDES):
         return False
-    base, head = ({one.metric: one for one in counts[side][node].counts if one.exact} for side in SIDES)
+    base, head = ({one.metric: one for one in counts[side][node].counts if repeated(one)} for side in SIDES)
     return any(base[name].values[-1] != head[name].values[-1] for name in base.keys() & head.keys())
 
 
@@ -351,6 +355,49 @@ def measure_numbers(
         ),
         loaded=frozenset(loaded),
     )
+
+
+def paired(
+    benchmark: Benchmark,
+    metric: str,
+    unit: str,
+    values: Sequence[Mapping[Side, float]],
+    *,
+    gating: bool = True,
+) -> CountedPair:
+    """Return what was measured beside the times, by pairs of processes."""
+    counts = {
+        side: Counts(
+            counts=(
+                Count(metric=metric, unit=unit, values=tuple(float(one[side]) for one in values), causes=()),
+            ),
+            not_counted={},
+        )
+        for side in SIDES
+    }
+    return CountedPair(benchmark=benchmark, counts=counts, training=False, gating=gating)
+
+
+def measure_imports(
+    launcher: Launcher, files: tuple[str, ...], *, until: float
+) -> Sequence[Mapping[Side, float]]:
+    """Return both sides' seconds to import what files of benchmarks import of the project, in turns.
+
+    The first pair writes bytecode and is not kept. There are none where a side cannot import them alone, or
+    where there is no time ``until`` a reading of the monotonic clock; and one where its sides are as near as
+    never fails.
+    """
+    pairs: list[Mapping[Side, float]] = []
+    for number in range(1 + _IMPORTS):
+        pair = time_imports(launcher, files, SIDES if number % 2 else SIDES[::-1])
+        if len(pair) < len(SIDES):
+            return ()
+        pairs.append(pair)
+        if time.monotonic() > until:
+            break
+        if number and max(one["head"] - one["base"] for one in pairs[1:]) <= FLOORS[IMPORT_TIME]:
+            break
+    return pairs[1:]
 
 
 def _joined(before: Count | None, counts: Counts) -> Count:

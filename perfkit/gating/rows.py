@@ -78,6 +78,7 @@ class RunContext:
         faults: float | None = None,
         cpu_s: float | None = None,
         collected_s: float | None = None,
+        peak_bytes: float | None = None,
         first_s: float | None = None,
         disturbed: tuple[Disturbance, ...] = (),
     ) -> JudgedPolicy:
@@ -90,6 +91,7 @@ class RunContext:
             faults=faults,
             cpu_s=cpu_s,
             collected_s=collected_s,
+            peak_bytes=peak_bytes,
             first_s=first_s,
             disturbed=disturbed,
         )
@@ -221,6 +223,7 @@ def _launch_row(
         faults=round(timing.faults_per_iteration[side], 1),
         cpu_s=timing.cpu_s.get(side),
         collected_s=timing.collected_s.get(side),
+        peak_bytes=timing.peak_bytes.get(side) if metric == WALL_TIME else None,
         first_s=timing.first_s.get(side) if metric == WALL_TIME else None,
         disturbed=one.disturbed,
     )
@@ -274,6 +277,8 @@ def pairs_of(rows: Sequence[Row]) -> tuple[LaunchPair, ...]:
             head_cpu_s=_cpu_s(head[launch]),
             base_collected_s=_collected_s(base[launch]),
             head_collected_s=_collected_s(head[launch]),
+            base_peak=_peak(base[launch]),
+            head_peak=_peak(head[launch]),
             base_first_s=_first_s(base[launch]),
             head_first_s=_first_s(head[launch]),
         )
@@ -287,6 +292,10 @@ def _cpu_s(row: Row) -> float | None:
 
 def _collected_s(row: Row) -> float:
     return (row.policy.collected_s or 0.0) if isinstance(row.policy, JudgedPolicy) else 0.0
+
+
+def _peak(row: Row) -> float | None:
+    return row.policy.peak_bytes if isinstance(row.policy, JudgedPolicy) else None
 
 
 def _first_s(row: Row) -> float | None:

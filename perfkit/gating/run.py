@@ -18,7 +18,7 @@ from perfkit.gating.missing import Mend, mend_nothing
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.gating.survey import prove_code
 from perfkit.identity import utc_now
-from perfkit.model import SIDES
+from perfkit.model import SIDES, Side
 from perfkit.model.comparisons import UNDECIDED, Comparison, LaunchPair, Policy, Verdict
 from perfkit.model.policies import Disturbance
 from perfkit.model.progress import ComparisonProgress
@@ -116,6 +116,12 @@ class BenchmarkState:
     def pairs(self) -> tuple[LaunchPair, ...]:
         """All launches of the test: those of earlier gates, then this run's own."""
         return joined_pairs([self.compared.prior, self.own]) if self.compared.prior else tuple(self.own)
+
+    @property
+    def peaks(self) -> list[Mapping[Side, float]]:
+        """The peaks of both sides' resident memory in each launch that has them."""
+        known = [(pair.base_peak, pair.head_peak) for pair in self.pairs]
+        return [{"base": base, "head": head} for base, head in known if base is not None and head is not None]
 
     @property
     def call_s(self) -> float | None:
@@ -424,6 +430,8 @@ def launch_pair(timing: Timing, slot: Slot, group: int) -> LaunchPair:
         head_cpu_s=timing.cpu_s.get("head"),
         base_collected_s=timing.collected_s.get("base", 0.0),
         head_collected_s=timing.collected_s.get("head", 0.0),
+        base_peak=timing.peak_bytes.get("base"),
+        head_peak=timing.peak_bytes.get("head"),
         base_first_s=timing.first_s.get("base"),
         head_first_s=timing.first_s.get("head"),
     )

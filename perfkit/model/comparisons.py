@@ -116,7 +116,7 @@ class LaunchPair:
 
     ``base_s[i]`` and ``head_s[i]`` were timed right after one another. ``group`` numbers the launches
     that were forked from the same zygote. CPU times are of all threads and processes of a side. The first
-    call of each process is None where it was not timed by itself.
+    call of each process is None where it was not timed by itself. Peaks are bytes of resident memory.
     """
 
     launch: int
@@ -130,6 +130,8 @@ class LaunchPair:
     head_cpu_s: float | None = None
     base_collected_s: float = 0.0
     head_collected_s: float = 0.0
+    base_peak: float | None = None
+    head_peak: float | None = None
     base_first_s: float | None = None
     head_first_s: float | None = None
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from perfkit.agent.counters.model import INSTRUCTIONS, PEAK_MEMORY, TRACKED, Count, Counts
+from perfkit.agent.counters.model import INSTRUCTIONS, KEPT, PEAK_MEMORY, TRACKED, Count, Counts
 from perfkit.model import COLD_START, Benchmark, Metric, Outcome, Row
 from perfkit.model.comparisons import ExactComparison
 
 SYNCS = "syncs"
 GRAPHS = "graphs"
+# What torch.compile has to do again, which never repeats where each call does.
+COMPILED = (GRAPHS, "recompiles")
 # Titles of the counts whose names alone are not clear.
 TITLES: Mapping[str, str] = {
     "operators": "operators dispatched",
@@ -25,10 +27,19 @@ TITLES: Mapping[str, str] = {
     "python_calls": "Python function calls",
     "python_peak": "peak bytes of Python objects",
     "resident": "peak resident bytes of a call",
+    KEPT: "bytes kept after a call",
     "graph_breaks": "graph breaks",
     GRAPHS: "compiled graphs",
+    "recompiles": "recompiled functions",
     COLD_START.name: "first call",
+    "import_time": "time to import",
+    "peak_resident": "peak resident memory",
 }
+# What is measured in pairs of processes beside the times, and by how much more is never too much.
+# What the time to import stands under, as it is of no one benchmark.
+IMPORTS = "imports of the benchmarks"
+IMPORT_TIME, PEAK_RESIDENT = "import_time", "peak_resident"
+FLOORS: Mapping[str, float] = {IMPORT_TIME: 0.05, PEAK_RESIDENT: float(16 << 20)}
 # What benchmarks measure instead of a time.
 NUMBERS = frozenset({PEAK_MEMORY, TRACKED})
 # A count that is not exact is reported if it moves by more than this share, and one of bytes by this many.
@@ -41,7 +52,12 @@ NEWS_OF_INSTRUCTIONS = 0.001
 
 
 def repeated(count: Count) -> bool:
-    """Return whether a count repeated: to the digit, or for instructions within half a percent."""
+    """Return whether a count repeated: to the digit, or for instructions within half a percent.
+
+    What each call keeps need not, as texts have various lengths: its least value on head decides.
+    """
+    if count.metric == KEPT:
+        return len(count.values) > 1
     if count.metric != INSTRUCTIONS or len(count.values) < 2:  # noqa: PLR2004 (one alone repeats nothing)
         return count.exact
     return max(count.values) <= min(count.values) * (1 + _SPREAD_OF_INSTRUCTIONS)
@@ -55,6 +71,8 @@ def moved_counts(comparisons: Sequence[ExactComparison]) -> list[ExactComparison
 
 
 def _is_news(one: ExactComparison) -> bool:
+    if one.metric.name == KEPT or one.metric.name in FLOORS:
+        return one.verdict in ("REGRESSED", "IMPROVED")
     if one.metric.name in NUMBERS:
         return one.verdict != "UNCHANGED" or one.metric.exact
     if not one.metric.exact:

@@ -49,6 +49,7 @@ class JudgedPolicy(RowPolicy):
     faults: float | None = stored_as("minor_faults_per_iteration")
     cpu_s: float | None = stored_as("cpu_s_per_iteration")
     collected_s: float | None = stored_as("collected_s_per_iteration")
+    peak_bytes: float | None = None
     first_s: float | None = stored_as("first_call_s")
     disturbed: tuple[Disturbance, ...] = ()
     doubts: tuple[Doubt, ...] = ()

@@ -27,7 +27,7 @@ def main():
     torch.manual_seed(0)
     model = nn.Linear(8, 8)
     optimizer = torch.optim.Adam(model.parameters())
-    for step in range(5):
+    for step in range(9):
         optimizer.zero_grad()
         loss = pull(model(torch.randn(16, 8))) + push(torch.ones(4, 4))
         loss.backward()
@@ -76,7 +76,10 @@ FILES = {
 }
 CHANGED = {
     "demo/training.py": TRAINING.replace("manual_seed(0)", "manual_seed(1)").replace(
-        "    pass\n", "    print(loss.tolist())  # perfkit: sync allowed\n    return loss.item()\n"
+        "    pass\n",
+        "    print(loss.tolist())  # perfkit: sync allowed\n"
+        "    vars(note).setdefault('kept', []).append(bytes(4096))\n"
+        "    return loss.item()\n",
     ),
     "demo/losses.py": LOSSES.replace("torch.empty(1000)", "torch.empty(1_001_000)").replace(
         "(values * values).sum()", "sum((row * row).sum() for row in values)"
@@ -172,6 +175,15 @@ def test_a_python_loop_in_place_of_a_tensor_is_caught(changed: Counted) -> None:
     assert {place, _place("demo/training.py", backward)} <= {cause["place"] for cause in step["causes"]}
 
 
+def test_what_a_training_step_keeps_is_caught(changed: Counted) -> None:
+    kept = changed.moved("train")["kept"]
+
+    assert ("REGRESSED", True) == (kept["verdict"], kept["gating"])
+    assert 4096 <= kept["head"] - kept["base"] < 4200
+    place = _place("demo/training.py", "setdefault")
+    assert ("bytes", place) == (kept["causes"][0]["what"], kept["causes"][0]["place"])
+
+
 def test_what_grew_is_shown_with_its_lines(project: GitProject, changed: Counted) -> None:
     shown = run(
         project.judge_command(changed.gated.run_id),
@@ -182,7 +194,8 @@ def test_what_grew_is_shown_with_its_lines(project: GitProject, changed: Counted
     _, _, of_training = re.sub(r" +\n", "\n", shown).partition("\ntrain\n")
     assert re.search(r"^  host-device syncs +0 +1 +\+1 REGRESSED$", of_training, re.MULTILINE)
     assert f"Tensor.item, from {_place('demo/training.py', 'loss.item()')}" in shown
-    assert re.search(r"^FAIL: \d+ counts grew by more than is\s+allowed \(", shown)
+    kept = r"train keeps 4\.\d+ KiB more a step\s+\(bytes, demo/training\.py:\d+\)"
+    assert re.search(rf"^FAIL: {kept}, and\s+\d+ counts grew by more than\s+is\s+allowed \(", shown)
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +216,7 @@ def test_alike_code_counts_alike(alike: Counted) -> None:
     metrics = {
         one["metric"]["name"] for one in alike.gated.report["exact"] if one["benchmark"]["name"] == "train"
     }
-    assert {"operators", "syncs", "allocated", "peak", "saved", "flops"} <= metrics
+    assert {"operators", "syncs", "allocated", "peak", "saved", "flops", "kept"} <= metrics
 
 
 def test_what_uses_no_torch_has_its_calls_counted(alike: Counted) -> None:

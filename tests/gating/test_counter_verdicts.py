@@ -114,6 +114,59 @@ def test_bytes_decide_beyond_a_floor(
     assert verdict == again.verdict, "its row holds the margin by which it is judged anew"
 
 
+@pytest.mark.parametrize(
+    ("base", "head", "verdict"),
+    [
+        ((0, 0), (255, 300), "UNCHANGED"),
+        ((0, 0), (256, 300), "REGRESSED"),
+        ((0, 0), (4096, 4104, 0, 0), "UNCHANGED"),
+        ((4096, 4104), (4100, 4096), "UNCHANGED"),
+        ((100_000, 100_000), (101_000, 101_000), "UNCHANGED"),
+        ((4096, 4096), (0, 24), "IMPROVED"),
+    ],
+)
+def test_what_is_kept_decides_from_256_bytes_on(
+    base: tuple[int, ...], head: tuple[int, ...], verdict: str
+) -> None:
+    old, new = (Count(metric="kept", unit="B", values=values, causes=()) for values in (base, head))
+    policy = replace(POLICY, gating=("kept",))
+
+    (one,) = compare_counts(STEP, counts(old), counts(new), policy, training=True, gating=True)
+
+    assert (verdict, True) == (one.verdict, one.gating)
+    assert verdict == compare_count(STEP, old, new, margin=one.margin, gating=True).verdict
+    # There may be no time for more calls on one side.
+    (lost,) = compare_counts(STEP, counts(old), counts(), policy, training=True, gating=True)
+    assert ("INCONCLUSIVE", False) == (lost.verdict, lost.gating)
+
+
+@pytest.mark.parametrize(
+    ("metric", "base", "moved", "verdict"),
+    [
+        ("import_time", 0.1, (0.06,) * 5, "REGRESSED"),
+        ("import_time", 0.1, (0.06, 0.06, 0.01, 0.06, 0.06), "REGRESSED"),
+        ("import_time", 0.1, (0.06, 0.01, 0.01, 0.06, 0.06), "UNCHANGED"),
+        ("import_time", 0.1, (0.06,) * 2, "UNCHANGED"),
+        ("import_time", 0.1, (0.04,) * 5, "UNCHANGED"),
+        ("import_time", 2.0, (0.06,) * 5, "UNCHANGED"),
+        ("peak_resident", 5e7, (2e7,) * 4, "REGRESSED"),
+        ("peak_resident", 5e7, (1e7,) * 4, "UNCHANGED"),
+        ("peak_resident", 1e9, (2e7,) * 4, "UNCHANGED"),
+    ],
+)
+def test_what_is_measured_in_pairs_decides_beyond_a_floor_and_the_tolerance(
+    metric: str, base: float, moved: tuple[float, ...], verdict: str
+) -> None:
+    old = Count(metric=metric, unit="s", values=(base,) * len(moved), causes=())
+    new = replace(old, values=tuple(base + one for one in moved))
+    policy = replace(POLICY, gating=(metric,))
+
+    (one,) = compare_counts(STEP, counts(old), counts(new), policy, training=False, gating=True)
+
+    assert (verdict, True) == (one.verdict, one.gating)
+    assert verdict == compare_count(STEP, old, new, margin=one.margin, gating=True).verdict
+
+
 @pytest.mark.parametrize(("head_mib", "decides"), [(0.5, False), (1.5, True)])
 def test_bytes_from_nothing_decide_beyond_the_same_floor(head_mib: float, *, decides: bool) -> None:
     policy = CounterPolicy(gating=("peak",), tolerance=0.05)

@@ -19,10 +19,11 @@ from typing import Any
 
 from ..processes import resident_growth
 from .interventions import StartedThreads, undone_in_forks, without_garbage_collection
+from .kept import count_kept, with_kept
 from .model import NO_TORCH, OF_TENSORS, Amounts, Count, Counts, causes_of, count_of, with_texts
 from .places import Places, is_ours
 from .tensors import COMPILED, TensorWatch
-from .torch_adapter import Compilation, CompiledCode, read_compilation
+from .torch_adapter import Break, Compilation, CompiledCode, read_compilation
 
 
 def profile_of_this_thread() -> cProfile.Profile:
@@ -120,6 +121,7 @@ _COPIES = ("Memcpy", "Memset")
 OWN_THREADS = "it starts threads of its own"
 TOO_FEW_CALLS = "it may not be called often enough"
 COMPILED_BEFORE = "compiled before counting began"
+_COMPILING = {"breaks": "graph_breaks", "recompiles": "recompiles"}
 # Two calls with equal counts show that the count repeats.
 _TIMES = 2
 _Call = Callable[[], object]
@@ -239,19 +241,19 @@ class _Counting:
         readings = [one.since(self._since) for one in self._compilations or [read_compilation()]]
         last = readings[-1]
         if last.graphs or last.breaks:
-            breaks = replace(
-                count_of("graph_breaks", [one.breaks.total() for one in readings]),
-                causes=causes_of(self._breaks_by_place(last)),
-            )
-            self._counts += [count_of("graphs", [one.graphs for one in readings]), breaks]
+            self._counts.append(count_of("graphs", [one.graphs for one in readings]))
+            for metric in ("breaks", "recompiles"):
+                amounts = [getattr(one, metric) for one in readings]
+                count = count_of(_COMPILING[metric], [one.total() for one in amounts])
+                self._counts.append(replace(count, causes=causes_of(self._by_place(amounts[-1]))))
         elif self._compiled.seen:
-            self._not_counted |= dict.fromkeys(("graphs", "graph_breaks"), COMPILED_BEFORE)
+            self._not_counted |= dict.fromkeys(("graphs", *_COMPILING.values()), COMPILED_BEFORE)
 
-    def _breaks_by_place(self, compilation: Compilation) -> Amounts:
-        found: Amounts = Counter()
-        for (reason, stack), times in compilation.breaks.items():
-            found[reason.partition("\n")[0], self._places.innermost(stack)] += times
-        return found
+    def _by_place(self, found: Counter[Break]) -> Amounts:
+        by_place: Amounts = Counter()
+        for (reason, stack), times in found.items():
+            by_place[reason.partition("\n")[0], self._places.innermost(stack)] += times
+        return by_place
 
 
 def count_kernels(call: Callable[[], object], *, calls: int = 2) -> Count | None:
@@ -307,6 +309,8 @@ def counts_of_call(
         kernels = count_kernels(call) if "torch" in sys.modules else None
         more = (grown,) if kernels is None else (kernels, grown)
         counts = replace(counts, counts=(*counts.counts, *more))
+    if not as_guest:
+        counts = with_kept(counts, count_kept(call, root, most_calls=most_calls - MOST_COUNTED_CALLS))
     return with_texts(counts, root)
 
 

@@ -17,12 +17,13 @@ _MOST_CAUSES = 100
 OF_TENSORS = ("operators", "syncs", "allowed_syncs", "allocated", "peak", "saved", "flops")
 OF_DEVICES = ("to_device", "to_host")
 INSTRUCTIONS = "instructions"
+KEPT = "kept"
 UNITS: Mapping[str, str] = {
     **dict.fromkeys(("operators", "syncs", "allowed_syncs"), "1"),
     **dict.fromkeys(("allocated", "peak", "saved", *OF_DEVICES), "B"),
     "flops": "FLOP",
-    **dict.fromkeys(("python_calls", "kernels", "graphs", "graph_breaks"), "1"),
-    **dict.fromkeys(("python_peak", "resident"), "B"),
+    **dict.fromkeys(("python_calls", "kernels", "graphs", "graph_breaks", "recompiles"), "1"),
+    **dict.fromkeys(("python_peak", "resident", KEPT), "B"),
     INSTRUCTIONS: INSTRUCTIONS,
 }
 # Why operators are not counted where a benchmark uses no torch.

@@ -46,6 +46,14 @@ class Places:
         found = ((self._own_file(name), line) for name, line in reversed(stack))
         return next((f"{file}:{line}" for file, line in found if file is not None), "")
 
+    def is_own(self, file: str) -> bool:
+        """Return whether a file is the tree's own."""
+        return bool(file) and self._own_file(file) is not None
+
+    def shortened(self, file: str, line: int) -> str:
+        """Return a line of a library by its path in a folder of libraries."""
+        return f"{_short(file)}:{line}"
+
     def function_of(self, code: CodeType) -> str:
         """Return where a function begins, in own code or in a library."""
         file = self._own_file(code.co_filename) or _short(code.co_filename)

@@ -291,6 +291,10 @@ class TensorWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """End the watch."""
         self._watching.on = False
         self._around.close()
 

@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .interventions import Patches, undone_in_forks
@@ -155,11 +155,13 @@ Break = tuple[str, tuple[tuple[str, int], ...]]
 class Compilation:
     """How many graphs dynamo has compiled in this process, and how often it broke them, by reason and stack.
 
-    ``listed`` are the objects of dynamo's own list of breaks, by which two readings are distinguished.
+    ``recompiles`` is how often it compiled a function again, by reason and line. ``listed`` are the objects
+    of dynamo's own list of breaks, by which two readings are distinguished.
     """
 
     graphs: int
     breaks: Counter[Break]
+    recompiles: Counter[Break] = field(default_factory=Counter)
     listed: tuple[object, ...] = ()
 
     def since(self, before: Compilation) -> Compilation:
@@ -170,7 +172,9 @@ class Compilation:
         count = len(before.listed)
         same = not count or (len(self.listed) >= count and self.listed[count - 1] is before.listed[-1])
         return Compilation(
-            graphs=self.graphs - before.graphs, breaks=self.breaks - before.breaks if same else self.breaks
+            graphs=self.graphs - before.graphs,
+            breaks=self.breaks - before.breaks if same else self.breaks,
+            recompiles=self.recompiles - before.recompiles,
         )
 
 
@@ -186,11 +190,23 @@ def read_compilation() -> Compilation:
     graphs = counters.get("stats", {}).get("unique_graphs", 0)
     if reasons is None:
         breaks = {(reason, ()): times for reason, times in counters.get("graph_break", {}).items()}
-        return Compilation(graphs=graphs, breaks=Counter(breaks))
+        return Compilation(graphs=graphs, breaks=Counter(breaks), recompiles=_recompiles(dynamo))
     listed = tuple(reasons)
     stacks = (tuple((frame.filename, frame.lineno or 0) for frame in one.user_stack) for one in listed)
     found = Counter((one.reason, stack) for one, stack in zip(listed, stacks, strict=True))
-    return Compilation(graphs=graphs, breaks=found, listed=listed)
+    return Compilation(graphs=graphs, breaks=found, recompiles=_recompiles(dynamo), listed=listed)
+
+
+def _recompiles(dynamo: Any) -> Counter[Break]:  # noqa: ANN401 (a module that may not be there)
+    """Read why dynamo compiled functions again, as far as it keeps that: "size mismatch at index 0 …"."""
+    found: Counter[Break] = Counter()
+    for one in getattr(dynamo, "get_compilation_metrics", list)():
+        reason = getattr(one, "recompile_reason", None)
+        if reason:
+            # It begins with the number of what was compiled before.
+            words = reason.partition("\n")[0].partition(": ")[2] or reason
+            found[words, ((one.co_filename or "", one.co_firstlineno or 0),)] += 1
+    return found
 
 
 class CompiledCode:

@@ -13,7 +13,7 @@ from rich.text import Text
 from perfkit.agent.counters.model import INSTRUCTIONS
 from perfkit.model import COLD_START
 from perfkit.model.comparisons import ExactComparison, MovedCause
-from perfkit.model.counters import NEWS_OF_INSTRUCTIONS, NUMBERS, TITLES, moved_counts
+from perfkit.model.counters import FLOORS, NEWS_OF_INSTRUCTIONS, NUMBERS, TITLES, moved_counts
 from perfkit.report.counts import amount_text, signed_amount
 from perfkit.report.gate.wording import decides
 from perfkit.report.markdown_table import cell_code, code, collapsed, escape, table_head, table_row
@@ -232,13 +232,14 @@ def _more_causes(count: int) -> str:
 def _remarks(exact: Sequence[ExactComparison]) -> Iterator[str]:
     """Yield what is to be known of the counts that are not in the table."""
     names = _names(exact)
-    digits = [one for one in exact if one.metric.name not in (INSTRUCTIONS, COLD_START.name)]
+    digits = [one for one in exact if one.metric.name not in (INSTRUCTIONS, COLD_START.name, *FLOORS)]
     if digits:
         alike = sum(one.base == one.head and one.base is not None for one in digits)
         lacking = sum(one.base is None or one.head is None for one in digits)
         others = f", {lacking} not counted on both sides" if lacking else ""
         yield f"{counted(alike, 'count')} of {len(digits)} the same to the digit on both sides{others}"
     yield from _moved_by_little(digits, names)
+    yield from _within_floors(exact)
     # No two processes run the same instructions to the digit.
     near = [one for one in exact if one.metric.name == INSTRUCTIONS]
     if near:
@@ -261,6 +262,20 @@ def _remarks(exact: Sequence[ExactComparison]) -> Iterator[str]:
         if one.accepted is not None:
             reasons[f"accepted: {one.accepted}"].append(one)
     yield from (f"{_listed(found, names)}: {reason}" for reason, found in reasons.items())
+
+
+def _within_floors(exact: Sequence[ExactComparison]) -> Iterator[str]:
+    """Yield a line for each metric with a floor, on what moved most of what may pass."""
+    for metric, floor in FLOORS.items():
+        same = [one for one in exact if one.metric.name == metric and one.verdict == "UNCHANGED"]
+        if not same:
+            continue
+        most = max(same, key=lambda one: abs((one.head or 0.0) - (one.base or 0.0)))
+        base, head, limit = (
+            amount_text(amount, most.metric.unit) for amount in (most.base, most.head, floor)
+        )
+        several = f" of {counted(len(same), 'benchmark')}" if len(same) > 1 else ""
+        yield f"{count_title(most)}{several}: {base} to {head} at most, within {limit} or the tolerance"
 
 
 def _listed(found: Sequence[ExactComparison], names: Mapping[str, str]) -> str:

@@ -6,7 +6,9 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
+from perfkit.agent.counters.model import KEPT
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
 from perfkit.model import COLD_START
 from perfkit.model.comparisons import (
@@ -30,6 +32,7 @@ from perfkit.units import counted, human_seconds, listed
 
 Report = GateReport | ApartReport
 Names = Mapping[str, str]
+_Judged = TypeVar("_Judged", Comparison, ExactComparison)
 _WORDS = {
     EXIT_PASS: "PASS",
     EXIT_REGRESSED: "FAIL",
@@ -310,11 +313,10 @@ def _of_results(
     accepted = [*_of_accepted(report, counts, names)] if report.exit_code == EXIT_PASS else []
     if not causes and not counts and not accepted:
         yield _without_cause(report)
-    calls = [one for one in counts if one.metric == COLD_START]
-    if calls and report.exit_code == EXIT_REGRESSED:
-        counts = [one for one in counts if one not in calls]
-        starts = "the first call is" if len(calls) == 1 else f"{len(calls)} first calls are"
-        yield f"{starts} slower in every launch ({_largest(calls, names)})"
+    if report.exit_code == EXIT_REGRESSED:
+        named = [one for one in counts if one.metric == COLD_START or one.metric.name == KEPT]
+        counts = [one for one in counts if one not in named]
+        yield from _of_named_counts(named, names)
     several = counted(len(counts), "count")
     if counts and report.exit_code == EXIT_REGRESSED:
         yield f"{several} grew by more than is allowed ({_largest(counts, names)})"
@@ -392,7 +394,7 @@ def _some(report: Report, comparisons: Sequence[Comparison]) -> str:
     return f"{len(comparisons)} of {counted(len(wording.benchmarks_of(report.comparisons)), 'benchmark')}"
 
 
-def _named(causes: Sequence[Comparison], names: Names, words: Callable[[Comparison], str]) -> str:
+def _named(causes: Sequence[_Judged], names: Names, words: Callable[[_Judged], str]) -> str:
     first = [f"{_name(one, names)}{words(one)}" for one in causes[:_MOST_NAMES]]
     more = [f"and {len(causes) - _MOST_NAMES} more"] if len(causes) > _MOST_NAMES else []
     return ", ".join(first + more)
@@ -402,6 +404,23 @@ def _largest(counts: Sequence[ExactComparison], names: Names) -> str:
     most = max(counts, key=lambda one: one.ratio or math.inf)
     amounts = (amount_text(amount, most.metric.unit) for amount in (most.base, most.head))
     return f"{_name(most, names)}: {count_title(most)}, {' to '.join(amounts)}"
+
+
+def _of_named_counts(counts: Sequence[ExactComparison], names: Names) -> Iterator[str]:
+    """Yield what has a sentence of its own: first calls that are slower, and what is kept."""
+    if calls := [one for one in counts if one.metric == COLD_START]:
+        starts = "the first call is" if len(calls) == 1 else f"{len(calls)} first calls are"
+        yield f"{starts} slower in every launch ({_largest(calls, names)})"
+    if kept := [one for one in counts if one.metric.name == KEPT]:
+        yield _named(kept, names, lambda one: f" {_kept_text(one)}")
+
+
+def _kept_text(one: ExactComparison) -> str:
+    """Return how much more is kept: "keeps 4.0 KiB more a call (dict, cache.py:31)"."""
+    more = amount_text((one.head or 0.0) - (one.base or 0.0), one.metric.unit)
+    causes = [", ".join(filter(None, (cause.what, cause.place))) for cause in one.causes[:1]]
+    where = "".join(f" ({text})" for text in causes)
+    return f"keeps {more} more a {'call' if '::' in one.benchmark.name else 'step'}{where}"
 
 
 def _without_cause(report: Report) -> str:

@@ -62,6 +62,7 @@ class Assignment:
         layout: the seed from which its memory's layout is drawn.
         serves: it lists the benchmarks, then forks a child for each launch.
         training: a function or script of which the last of ``steps`` steps is counted, and no benchmark run.
+        importing: files of benchmarks whose imports of the project are timed, and nothing else is done.
         tracing: how the benchmarks are traced, None where they are measured.
     """
 
@@ -81,6 +82,7 @@ class Assignment:
     serves: bool = False
     training: str | None = None
     steps: int = 0
+    importing: tuple[str, ...] = ()
     tracing: Tracing | None = None
 
 

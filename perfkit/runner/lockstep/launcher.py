@@ -405,6 +405,10 @@ class Launcher:
         """Start a child that counts the last of ``steps`` training steps of a function or a script."""
         return self._repeated_once(lambda: self._start(side, nodes=(), training=place, steps=steps))
 
+    def start_import(self, side: Side, files: tuple[str, ...]) -> Child:
+        """Start a child that times what files of benchmarks import from the project."""
+        return self._repeated_once(lambda: self._start(side, nodes=(), importing=files))
+
     def start_tracing(self, side: Side, nodes: Sequence[str], tracing: Tracing) -> Child:
         """Start a child that imports the code of a side anew and traces what each benchmark runs."""
         return self._repeated_once(lambda: self._start(side, nodes=tuple(nodes), tracing=tracing))
@@ -417,6 +421,7 @@ class Launcher:
         serves: bool = False,
         training: str | None = None,
         steps: int = 0,
+        importing: tuple[str, ...] = (),
         tracing: Tracing | None = None,
     ) -> Child:
         if self._source is None:
@@ -436,6 +441,7 @@ class Launcher:
             serves=serves and self.why_no_fork is None,
             training=training,
             steps=steps,
+            importing=importing,
             tracing=tracing,
             select=self._trees.select,
             temporary=str(place),

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from perfkit.agent.clock import NOT_WARM, ColdStart, DeviceMemory, DeviceTimes
+from perfkit.agent.processes import take_peak
 from perfkit.model import Side
 from perfkit.runner.lockstep.runner import BenchmarkError, Runner
 from perfkit.stats.warm_up import WarmUp
@@ -210,7 +211,7 @@ class Timing:
     that is not known. In a launch ``alone`` each side had the device to itself. ``cpu_s`` is the CPU time of
     an iteration of each side, of all its threads and processes, untimed iterations included; empty where that
     was not read. ``collected_s`` is what an iteration of each side had left to collect of garbage after the
-    last round.
+    last round, and ``peak_bytes`` the peak of its process's resident size.
     """
 
     base_s: tuple[float, ...]
@@ -227,6 +228,7 @@ class Timing:
     alone: bool = False
     cpu_s: Mapping[Side, float] = field(default_factory=dict)
     collected_s: Mapping[Side, float] = field(default_factory=dict)
+    peak_bytes: Mapping[Side, int] = field(default_factory=dict)
 
     @property
     def on_device(self) -> bool:
@@ -272,7 +274,10 @@ def take_turns(runners: Sequence[Runner], *, plan: LoopPlan) -> Timing:
     calls = {side: runner.iterations - begun[side][1] for side, runner in sides.items()}
     collected_s = {side: runner.collect_garbage() / calls[side] for side, runner in sides.items()}
     cpu_s = {side: (runner.used_s() - begun[side][0]) / calls[side] for side, runner in sides.items()}
-    return replace(timing_of(sides, plan), cpu_s=cpu_s, collected_s=collected_s)
+    peaks = {
+        side: peak for side, runner in sides.items() if (peak := take_peak(runner.child.pid)) is not None
+    }
+    return replace(timing_of(sides, plan), cpu_s=cpu_s, collected_s=collected_s, peak_bytes=peaks)
 
 
 def take_rounds(runner: Runner, *, plan: LoopPlan, turns: int | None = None, core: int | None = None) -> int:

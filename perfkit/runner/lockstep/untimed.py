@@ -41,6 +41,7 @@ from perfkit.runner.lockstep.runner import BenchmarkError, Runner
 
 # What torch raises on a device without memory left.
 _DEVICE_FULL = "OutOfMemoryError"
+_IMPORT_LIMIT_S = 30.0
 # What was counted in a process that a benchmark ended is counted once more, in a process without that one.
 _TRIES = 2
 
@@ -242,6 +243,26 @@ def _counted_runs(
         for child in children:
             child.end()
     return CountedSteps(runs=found, loaded=frozenset(loaded))
+
+
+def time_imports(launcher: Launcher, files: tuple[str, ...], order: Sequence[Side]) -> Mapping[Side, float]:
+    """Return the seconds that each side takes to import what files of benchmarks import of it.
+
+    It has a process of its own. A side that cannot import them alone is left out.
+    """
+    found: dict[Side, float] = {}
+    for side in order:
+        child = launcher.start_import(side, files)
+        try:
+            answer = child.receive(_IMPORT_LIMIT_S)
+            report = read_report(child)
+        except (ChannelClosedError, ChannelTimeoutError):
+            continue
+        finally:
+            child.end()
+        if report is not None and not report.foreign and "seconds" in answer:
+            found[side] = answer["seconds"]
+    return found
 
 
 def _failure(child: Child, place: str, status: Status, message: str) -> Failure:
