@@ -242,9 +242,6 @@ class KeptSteps:
         def ring(*_: object) -> None:
             raise end
 
-        # Nothing that is here by now is looked at again, as this process ends after a few more steps.
-        gc.collect()
-        gc.freeze()
         self._around.enter_context(_unrecorded())
         with contextlib.suppress(ValueError):
             signal.signal(signal.SIGALRM, ring)
@@ -286,6 +283,9 @@ class Readings:
         self._around = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
+        # What is here by now is not looked at again: this process times nothing, and soon ends.
+        gc.collect()
+        gc.freeze()
         self._around.enter_context(undone_in_forks(tracemalloc.stop))
         tracemalloc.start(_FRAMES)
         return self
