@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: site reference links
 .PHONY: agent-loop
 .PHONY: gpu gpu-kit
-.PHONY: first-output
+.PHONY: first-output referee
 .PHONY: coverage
 .PHONY: engine-faults engine-speed engine-costs engine-plan
 
@@ -127,6 +127,11 @@ agent-loop: $(INSTALLED)
 # One commit in two environments that cost the same, gated twenty times: some hour; goes on where it stood.
 environments: $(INSTALLED)
 	$(BIN)/python benchmarks/environments/alike.py
+
+# Fake gains, loops that keep memory, and identical code with awkward results, each gated: an hour or two; goes on where
+# it stood. Fewer: make referee REFEREE=fakes; with libraries: make referee REFEREE="same --libraries FOLDER"
+referee: $(INSTALLED)
+	$(BIN)/python benchmarks/referee/fakes.py $(REFEREE)
 
 # The same pairs of commits through asv, pytest-benchmark, pyperf and a t-test: some 80 minutes, and then what time
 # may not allow, pyperf without --fast; goes on where it stood.

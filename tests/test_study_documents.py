@@ -141,6 +141,16 @@ def test_the_page_of_speeds_has_the_table_beside_other_tools() -> None:
     assert {"asv publish", "perfkit report", "perfkit log"} < kept["seconds"].keys()
 
 
+def test_the_page_of_fake_gains() -> None:
+    text = (MEASURED / "referee.md").read_text()
+    with study_scripts(("referee",), ("fakes",)) as scripts:
+        study = scripts["fakes"]
+        outcomes = json.loads(study.OUTCOMES.read_text())
+
+        assert text == study.filled(text, outcomes)
+        assert study.fakes().keys() == outcomes["fakes"].keys()
+
+
 LEDGER = ROOT / "benchmarks" / "ledger"
 DOCUMENTS = sorted((MEASURED / "experiments").glob("*.md"))
 TRICKS = sorted((MEASURED / "tricks").glob("*.md"))

@@ -111,7 +111,8 @@ def test_measuring_stops_at_the_first_regression(stopped: Stopped) -> None:
 def test_what_regressed_is_counted_alone(stopped: Stopped) -> None:
     report = stopped.gated.report
 
-    assert {"tests/test_speed.py::test_looped"} == {one["benchmark"]["name"] for one in report["exact"]}
+    counted = [one for one in report["exact"] if one["metric"]["name"] != "peak_resident"]
+    assert {"tests/test_speed.py::test_looped"} == {one["benchmark"]["name"] for one in counted}
     assert ["tests/test_speed.py::test_looped"] == [one["benchmark"] for one in report["explanations"]]
 
 
@@ -152,14 +153,14 @@ def test_what_stays_open_is_measured_on_or_may_pass(project: GitProject) -> None
     assert (3, {"test_open": "INCONCLUSIVE"}) == (went_on.exit_code, went_on.verdicts), went_on.stderr
     assert "s is over: going on with 1 undecided benchmark, which takes about" in went_on.stderr
     assert _sentence(went_on).startswith("UNDECIDED: 1 of 1 benchmark needs more time (")
-    passed = r"PASS: 1 of 1 benchmark is undecided and let pass by {}: test_open \(at most \+.* %\)\."
+    passed = r"PASS: 1 of 1 benchmark is undecided and let pass by {}: test_open \(at most \+[\d.]+ %\)"
     for gated, setting in (
         (let_pass, 'inconclusive = "pass"'),
         (proven, 'fail_on = "proven"'),
         (project.judge(proven.run_id), 'fail_on = "proven"'),
     ):
         assert (0, {"test_open": "INCONCLUSIVE"}) == (gated.exit_code, gated.verdicts), gated.stderr
-        assert re.fullmatch(passed.format(setting), _sentence(gated))
+        assert re.match(passed.format(setting), _sentence(gated))
 
 
 @pytest.mark.alone

@@ -205,7 +205,7 @@ def test_the_first_result_is_shown_where_the_second_is_interrupted(waiting: GitP
     waiting.repository.git.create_tag("v1", "HEAD~1")
     waiting.commit({"unused.txt": "more"})
 
-    done = _interrupt(waiting, signal.SIGINT, "--budget", "0.01", "--against", "v1", after=1)
+    done = _interrupt(waiting, signal.SIGINT, "--budget", "0.01", "--against", "v1", after=2)
 
     assert 130 == done.returncode, done.stderr
     assert "UNDECIDED: " in done.stdout

@@ -297,7 +297,6 @@ def work(data):
     ),
     "a slower clock": Gain(
         doubt="outside the clock",
-        slow=False,
         before="""
 import sys
 

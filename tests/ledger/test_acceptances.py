@@ -47,6 +47,7 @@ def test_what_is_kept_is_what_is_read(tmp_path: Path) -> None:
         "code": None,
         "change": None,
         "parts": [],
+        "version": None,
     } == json.loads(file.read_text(encoding="utf-8"))
 
 

@@ -216,7 +216,7 @@ def with_kept(counts: Counts, kept: Count | str) -> Counts:
 class KeptSteps:
     """Reads what a training loop keeps at the ends of some of its steps, for a few seconds at most.
 
-    An alarm ends the loop then, in whatever it does after its last step.
+    An alarm ends the loop then, in what follows its last step.
     """
 
     def __init__(self, root: Path) -> None:
@@ -242,9 +242,6 @@ class KeptSteps:
         def ring(*_: object) -> None:
             raise end
 
-        # Nothing that is here by now is looked at again, as this process ends after a few more steps.
-        gc.collect()
-        gc.freeze()
         self._around.enter_context(_unrecorded())
         with contextlib.suppress(ValueError):
             signal.signal(signal.SIGALRM, ring)
@@ -286,6 +283,9 @@ class Readings:
         self._around = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
+        # What is here by now is not looked at again: this process times nothing, and soon ends.
+        gc.collect()
+        gc.freeze()
         self._around.enter_context(undone_in_forks(tracemalloc.stop))
         tracemalloc.start(_FRAMES)
         return self

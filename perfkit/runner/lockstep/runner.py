@@ -156,6 +156,8 @@ class Runner:
 
     def _keep(self, answer: Message, loops: int) -> None:
         """Keep an answer's times of rounds of this many iterations."""
+        if min((0.0, answer["untimed_s"], answer.get("first_s", 0.0), *answer["values"])) < 0:
+            raise BenchmarkError(self.side, "error", "its clock went backwards: something replaces it")
         self.faults += answer["faults"]
         self.values += answer["values"]
         self.waited += [
