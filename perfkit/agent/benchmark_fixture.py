@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 # It is imported by name, so that tests which replace the clock in its module do not change it here.
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar
 
 import pytest_benchmark.plugin
@@ -145,11 +145,18 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
         self.node: str = self.fullname
         item = options.get("node") or next(iter(arguments), None)
         self._file = str(getattr(item, "path", ""))
-        self._begun = getattr(item, "stash", {}).get(BEGUN, perf_counter())
+        self._begun: tuple[float, float] = getattr(item, "stash", {}).get(
+            BEGUN, (perf_counter(), process_time())
+        )
         self._by_wall = self._timer in (perf_counter, default_timer)
         plugins = getattr(getattr(item, "config", None), "pluginmanager", None)
         self._has_loop = plugins is not None and plugins.has_plugin(LOOP_PLUGIN)
         synchronise_timer(self, item)
+
+    def _set_up_s(self) -> float:
+        """Return the time of its test so far, without that in which others had the CPU."""
+        begun, begun_cpu = self._begun
+        return min(perf_counter() - begun, process_time() - begun_cpu)
 
     def _raw(self, function_to_benchmark: Callable[..., object], *args: object, **kwargs: object) -> object:
         function = runs_coroutines(function_to_benchmark, has_loop=self._has_loop)
@@ -172,7 +179,7 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
                 through=lambda around: around(function, args, kwargs),
                 target=Target(function=function, arguments=lambda: (args, kwargs), file=self._file),
                 by_wall=self._by_wall,
-                set_up_s=perf_counter() - self._begun,
+                set_up_s=self._set_up_s(),
             )
         )
         result = call()
@@ -213,7 +220,7 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
                 teardown=teardown,
             ),
             by_wall=self._by_wall and setup is None and teardown is None,
-            set_up_s=perf_counter() - self._begun,
+            set_up_s=self._set_up_s(),
             warm_up=warmup_rounds * iterations,
         )
         self.timing_loop.time(work)

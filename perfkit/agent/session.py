@@ -215,7 +215,7 @@ class ChildPlugin:
             pytest.skip("a benchmark runs once in a launch")
         self._begun.add(item.nodeid)
         seed_generators(self._seed, item.nodeid)
-        item.stash[BEGUN] = time.perf_counter()
+        item.stash[BEGUN] = time.perf_counter(), time.process_time()
 
     def _why_not_collected(self, node: str) -> str:
         known = (

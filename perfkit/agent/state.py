@@ -120,8 +120,8 @@ class _Setting:
     write: Callable[[Any], object]
 
 
-# When a test's set-up began.
-BEGUN = pytest.StashKey[float]()
+# When a test's set-up began, by the clock and by CPU time.
+BEGUN = pytest.StashKey[tuple[float, float]]()
 
 
 class StateKeeper:

@@ -25,11 +25,13 @@ from perfkit.units import human_seconds, listed
 _LAUNCHES, _FEWEST, _LONG_S, _LONG_CALL_S, _ALL_S = 6, 3, 8.0, 0.25, 60.0
 # A gain is gone where less than this share of it remains, by some standard errors; it is itself beyond more.
 _HALF, _ERRORS, _ERRORS_OF_GAIN, _MANY = 0.5, 3.0, 5.0, 5
+# Many calls hold at least half of what was put off, where they hold any of it.
+_MOST_KEPT = 0.75
 # A later call of a cached result takes less than this share of the first one.
 _CACHED = 0.1
 # Of a shorter call, what it takes to time it alone is too large a part.
 _SHORT_S = 2e-5
-# Less time before the calls is not told; to read a longer file takes a part of that to import.
+# Less time before the calls does not count; to read a longer file takes a part of that to import.
 _LEAST_BEFORE_S, _LEAST_IMPORT_S = 2e-5, 1e-3
 _MOST_LISTED = 5
 # Names of temporary files differ from call to call.
@@ -104,7 +106,7 @@ def doubts_of(
         Doubt(kind="outside the clock", text=next(seen.outside_of_the_clock(), "")),
         Doubt(kind="files", text=_of_files(looks[0])),
     ]
-    # That a cache is filled in the first call is said.
+    # A cache is filled in the first call.
     found.append(Doubt(kind="before its calls", text=seen.before(imports, with_first=not found[0].text)))
     return [one for one in found if one.text]
 
@@ -173,7 +175,12 @@ class _Seen:
         """Yield where the time of a call is that its clock does not see."""
         own, outside = self._own()
         used, same = self._times("used"), self._times("same")
-        if own is not None and same is not None and same.base_s > _SHORT_S and _is_gone(same, own):
+        if (
+            own is not None
+            and same is not None
+            and same.base_s > _SHORT_S
+            and _is_gone(same, same.scaled(own.pairs), _MOST_KEPT)
+        ):
             few = human_seconds(same.head_s, digits=2)
             yield f"its work is put off to a few of its calls: {few} in most, on average {_text(own)}"
         if own is not None and outside is not None and _is_moved(own, outside):
@@ -225,7 +232,7 @@ class _Seen:
         return (_Times(own), _Times(outside)) if len(own) > 1 else (None, None)
 
 
-def _is_gone(known: _Times, fresh: _Times) -> bool:
+def _is_gone(known: _Times, fresh: _Times, most: float = _HALF) -> bool:
     """Return whether most of a gain is gone with other inputs, in seconds and as a ratio.
 
     It is not where base takes much less or more with these inputs, which then lead elsewhere.
@@ -233,23 +240,24 @@ def _is_gone(known: _Times, fresh: _Times) -> bool:
     return (
         _is_gain(known)
         and _HALF < fresh.base_s / known.base_s < 1 / _HALF
-        and _are_below_half(map(operator.truediv, fresh.saved, known.saved))
-        and _are_below_half(map(operator.truediv, fresh.logs, known.logs))
+        and _are_below(most, map(operator.truediv, fresh.saved, known.saved))
+        and _are_below(most, map(operator.truediv, fresh.logs, known.logs))
     )
 
 
 def _is_moved(own: _Times, besides: _Times) -> bool:
     """Return whether what head's calls take besides is more than base's by most of what they save."""
     shares = map(operator.truediv, besides.saved, own.saved)
-    return _is_gain(own) and _are_below_half(1 + share for share in shares)
+    return _is_gain(own) and _are_below(_HALF, (1 + share for share in shares))
 
 
 def _is_longer(pairs: Sequence[Pair], least_s: float) -> bool:
-    """Return whether head's are longer than base's, beyond its scatter; of many, one may be disturbed."""
+    """Return whether head's are longer than base's, beyond the scatter of what nothing has lengthened."""
     if len(pairs) < _FEWEST:
         return False
-    bases = sorted(base for base, _ in pairs)[: -1 if len(pairs) >= _MANY else None]
-    return min(head for _, head in pairs) - bases[-1] > max(least_s, bases[-1] - bases[0])
+    times, base, head = _Times(pairs), min(one for one, _ in pairs), min(one for _, one in pairs)
+    scatter_s = max(times.base_s - base, times.head_s - head)
+    return head > times.base_s and times.head_s - times.base_s > max(least_s, 2 * scatter_s)
 
 
 def _is_gain(times: _Times) -> bool:
@@ -258,11 +266,11 @@ def _is_gain(times: _Times) -> bool:
     return max(logs) < 0 and -statistics.fmean(logs) > _ERRORS_OF_GAIN * _error(logs)
 
 
-def _are_below_half(shares: Iterable[float]) -> bool:
-    """Return whether shares are below a half, beyond their scatter; one launch of many may be disturbed."""
+def _are_below(most: float, shares: Iterable[float]) -> bool:
+    """Return whether shares are below one, beyond their scatter; one launch of many may be disturbed."""
     found = sorted(shares)
     kept = found[1:-1] if len(found) >= _MANY else found
-    return kept[-1] < _HALF and statistics.fmean(kept) + _ERRORS * _error(kept) < _HALF
+    return kept[-1] < most and statistics.fmean(kept) + _ERRORS * _error(kept) < most
 
 
 def _error(values: Sequence[float]) -> float:

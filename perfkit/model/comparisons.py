@@ -47,7 +47,7 @@ DoubtKind = Literal[
     "other result", "not compared", "cache", "outside the clock", "notices measuring", "files",
     "edited benchmark", "before its calls",
 ]  # fmt: skip
-# Of these a reader is told, as an honest gain may have them too.
+# An honest gain may have these too.
 REMARKS: frozenset[DoubtKind] = frozenset({"not compared", "before its calls"})
 # The finding of a strict gate on a change that edits how it is measured, which a person may accept.
 MEASURING = "measuring"

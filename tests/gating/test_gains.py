@@ -200,7 +200,7 @@ def work(x):
 
 @pytest.mark.parametrize("name", _params(HONEST))
 def test_a_gain_is_not_doubted(name: str, tmp_path: Path) -> None:
-    """What it does before its calls may be said of it."""
+    """What it does before its calls may be named."""
     found = _doubts(HONEST[name], tmp_path)
 
     assert [] == [one for one in found if one.kind != "before its calls"]

@@ -239,15 +239,15 @@ def _other_results(report: Report, names: Names) -> str:
 
 def _work_before(report: Report, names: Names) -> str:
     """Return what gains rest on that is done before the calls, which may be honest."""
-    told = {
+    known = {
         one.benchmark.name: f": {doubt.text}"
         for one in report.comparisons
         for doubt in one.doubts
         if doubt.kind == "before its calls"
     }
-    those = [one for one in wording.in_order(report.comparisons) if one.benchmark.name in told]
-    named = _named(those, names, lambda one: told[one.benchmark.name])
-    return f"Work before the calls: {named}." if told else ""
+    those = [one for one in wording.in_order(report.comparisons) if one.benchmark.name in known]
+    named = _named(those, names, lambda one: known[one.benchmark.name])
+    return f"Work before the calls: {named}." if known else ""
 
 
 def _rule(report: Report, causes: Sequence[Comparison]) -> str:
