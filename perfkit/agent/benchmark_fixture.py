@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 # It is imported by name, so that tests which replace the clock in its module do not change it here.
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar
 
 import pytest_benchmark.plugin
@@ -22,6 +22,7 @@ from pytest_benchmark.timers import default_timer
 from .clock import L2_FLUSHED, DeviceTimes, block_times, clock_of, synchronised, uses_accelerator
 from .counters.model import Count
 from .functions import LOOP_PLUGIN, NeverRunError, check_is_run, runs_coroutines
+from .state import BEGUN
 
 Value = TypeVar("Value")
 # Calls a function with its arguments.
@@ -56,7 +57,8 @@ class Work:
     ``block(n)`` runs n iterations and returns their wall seconds. A round must have ``loops`` iterations, and
     one process makes at most ``rounds`` of them; None is no limit. ``keep`` adds a round to the benchmark's
     own statistics. With ``number`` nothing is timed. ``through`` makes a call by a function that is given
-    the benchmark's function and its arguments. Blocks that are timed ``by_wall`` do nothing besides.
+    the benchmark's function and its arguments. Blocks that are timed ``by_wall`` do nothing besides. Its test
+    took ``set_up_s`` up to now, in which it made ``warm_up`` calls.
     """
 
     node: str
@@ -70,6 +72,8 @@ class Work:
     through: Callable[[Around], object] | None = None
     target: Target | None = None
     by_wall: bool = False
+    set_up_s: float = 0.0
+    warm_up: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,10 +145,18 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
         self.node: str = self.fullname
         item = options.get("node") or next(iter(arguments), None)
         self._file = str(getattr(item, "path", ""))
+        self._begun: tuple[float, float] = getattr(item, "stash", {}).get(
+            BEGUN, (perf_counter(), process_time())
+        )
         self._by_wall = self._timer in (perf_counter, default_timer)
         plugins = getattr(getattr(item, "config", None), "pluginmanager", None)
         self._has_loop = plugins is not None and plugins.has_plugin(LOOP_PLUGIN)
         synchronise_timer(self, item)
+
+    def _set_up_s(self) -> float:
+        """Return the time of its test so far, without that in which others had the CPU."""
+        begun, begun_cpu = self._begun
+        return min(perf_counter() - begun, process_time() - begun_cpu)
 
     def _raw(self, function_to_benchmark: Callable[..., object], *args: object, **kwargs: object) -> object:
         function = runs_coroutines(function_to_benchmark, has_loop=self._has_loop)
@@ -167,6 +179,7 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
                 through=lambda around: around(function, args, kwargs),
                 target=Target(function=function, arguments=lambda: (args, kwargs), file=self._file),
                 by_wall=self._by_wall,
+                set_up_s=self._set_up_s(),
             )
         )
         result = call()
@@ -207,6 +220,8 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
                 teardown=teardown,
             ),
             by_wall=self._by_wall and setup is None and teardown is None,
+            set_up_s=self._set_up_s(),
+            warm_up=warmup_rounds * iterations,
         )
         self.timing_loop.time(work)
         # As in pytest-benchmark, one more call gives the result after rounds of several iterations.

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import inspect
 import itertools
+import operator
 import os
 import random
 import sys
@@ -63,6 +64,16 @@ def look(target: Target | None, *, seed: int, watch: bool, most_calls: float) ->
     if target is None:
         return {"kind": "looked", "times": {}, "follows": None, "touched": []}
     return _Look(target, seed, most_calls, _Watch() if watch else None).take()
+
+
+def with_other_inputs(target: Target, form: str, seed: object) -> Target | None:
+    """Return a target whose inputs have other values, or these in another order; None where they cannot.
+
+    What holds of the inputs holds of the others: what is sorted remains so, and records stay in their places.
+    """
+    change = _Change(form, seed, 1, careful=True)
+    made = change.of_target(target)
+    return made if change.changed else None
 
 
 class _Look:
@@ -187,11 +198,15 @@ class _Change:
     it is, since it may hold what a call needs.
     """
 
-    def __init__(self, form: str, seed: int, step: int) -> None:
+    def __init__(self, form: str, seed: object, step: int, *, careful: bool = False) -> None:
         self._form, self._step, self.changed, self.size = form, step, False, 0
-        self._random = random.Random(f"{seed} {step}")  # noqa: S311 (values, no secret)
-        self._scale = 1 + _MOVE * (step + self._random.random())
+        self._seed, self._careful = f"{seed} {step}", careful
+        self._scale = 1 + _MOVE * (step + self._drawn(0).random())
         self._memo: dict[int, Any] = {}
+
+    def _drawn(self, length: int) -> random.Random:
+        """Return a generator for values of a length: rows of several arrays stay together."""
+        return random.Random(f"{self._seed} {length}")  # noqa: S311 (values, no secret)
 
     def of_target(self, target: Target) -> Target:
         """Return a target with other inputs, those in its closure and in globals that its code names too."""
@@ -241,7 +256,7 @@ class _Change:
 
     def _varied(self, value: Any, depth: int) -> Any:  # noqa: ANN401, PLR0911 (anything)
         kind = type(value)
-        if depth > _DEEPEST or kind is bool or value is None:
+        if depth > _DEEPEST or kind is bool or value is None or self._stays(value):
             return value
         if kind in (int, float):
             return value if self._form == "shuffled" else self._new(self._moved(value))
@@ -268,9 +283,18 @@ class _Change:
                 values = self._rolled(values)
             else:
                 values = [self._varied(part, depth + 1) for part in values]
-            return kind(zip(value, values, strict=True))
+            keys = [self._moved(one) if self._moves(one) else one for one in value]
+            return kind(zip(keys, values, strict=True))
         parts = [*(self._varied(part, depth + 1) for part in value[:_MOST_PARTS]), *value[_MOST_PARTS:]]
         return kind(*parts) if hasattr(value, "_fields") else kind(parts)
+
+    def _stays(self, value: Any) -> bool:  # noqa: ANN401 (anything)
+        """Return whether a careful change leaves a value, such as an object that computed what it keeps."""
+        known = isinstance(value, (*_PLAIN, list, tuple, dict)) or hasattr(value, "dtype")
+        return self._careful and (not known or (self._form == "shuffled" and _has_order(value)))
+
+    def _moves(self, key: object) -> bool:
+        return self._careful and self._form == "moved" and type(key) is int
 
     def _moved(self, value: float) -> float:
         """Return a number like another; zeros stay, as they may mean that there is nothing."""
@@ -285,12 +309,14 @@ class _Change:
         names_file = isinstance(value, str) and "/" in value and " " not in value
         if self._form == "moved" or len(value) < 2 or names_file:  # noqa: PLR2004 (what can be rolled)
             return value
-        at = self._random.randrange(1, len(value))
+        if self._careful and not isinstance(value, str | bytes):
+            return type(value)(value[one] for one in self._order(len(value)))
+        at = self._drawn(len(value)).randrange(1, len(value))
         return self._new(value[at:] + value[:at])
 
     def _order(self, length: int) -> list[int]:
         self.changed |= length > 1
-        return self._random.sample(range(length), length)
+        return self._drawn(length).sample(range(length), length)
 
     def _array(self, value: Any) -> Any:  # noqa: ANN401 (an array or a tensor)
         is_tensor = hasattr(value, "detach")
@@ -337,6 +363,21 @@ def _bytes(value: Any, depth: int = 0) -> int:  # noqa: ANN401 (anything)
     parts = value if isinstance(value, list | tuple) else [*itertools.islice(values, _MOST_PARTS)]
     share = len(parts) / max(min(len(parts), _MOST_PARTS), 1)
     return sys.getsizeof(value) + int(share * sum(_bytes(one, depth + 1) for one in parts[:_MOST_PARTS]))
+
+
+def _has_order(value: Any) -> bool:  # noqa: ANN401 (anything)
+    """Return whether places of parts may mean something: of sorted ones, of records, in a matrix."""
+    if isinstance(value, list | tuple | dict):
+        parts = [*value.values()] if isinstance(value, dict) else value
+        if not parts or not isinstance(parts[0], (*_PLAIN, set, frozenset)):
+            return _is_uniform(parts)
+    elif hasattr(value, "dtype") and hasattr(value, "shape") and len(value.shape):
+        if len(value.shape) > 1:
+            return bool(value.shape[-1] == value.shape[-2])
+        return bool((value[1:] >= value[:-1]).all() or (value[1:] <= value[:-1]).all())
+    else:
+        return False
+    return all(map(operator.le, parts, parts[1:])) or all(map(operator.ge, parts, parts[1:]))
 
 
 def _is_uniform(value: object) -> bool:

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .channel import Message
+from .fresh import with_other_inputs
 from .state import seed_generators
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def described_call(work: Work, order: Message, *, root: Path, seed: Sequence[obj
     """Make a call, and return what it gave: the result, arguments afterwards, gradients and generators.
 
     Its random numbers follow from the order's ``seed``. With ``nudge`` the last digits of its arguments are
-    changed before. With ``dump`` objects that define ``==`` are kept in a file, with ``load`` compared.
+    changed before. With ``dump`` objects that define ``==`` are kept in a file, with ``load`` compared. With
+    a ``form`` other inputs are given, and there is no "result" where there are none.
     """
     answer: Message = {"gradients": [], "arguments": [], "cut": True}
     answer |= {"before": {}, "after": {}, "generators": {}}
@@ -103,7 +105,11 @@ def described_call(work: Work, order: Message, *, root: Path, seed: Sequence[obj
                 answer["equal"] = found.equal_to(Path(order["load"], file))
         return result
 
-    if work.through is None:
+    if order.get("form") is not None:
+        target = None if work.target is None else with_other_inputs(work.target, order["form"], seed)
+        if target is not None:
+            around(target.function, *target.arguments())
+    elif work.through is None:
         # What it returns is in another process, or a time.
         around(lambda: None, (), {})
     else:

@@ -6,6 +6,7 @@ import collections
 import copy
 import os
 import re
+import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from .asv_suite import NUMBERS, AsvPlugin, asv_case
 from .channel import Channel, Message
 from .functions import source_of
 from .provenance import own_part
-from .state import StateKeeper, seed_generators
+from .state import BEGUN, StateKeeper, seed_generators
 
 MESSAGE_LIMIT = 300
 # Errors of other processes hold their tracebacks.
@@ -214,6 +215,7 @@ class ChildPlugin:
             pytest.skip("a benchmark runs once in a launch")
         self._begun.add(item.nodeid)
         seed_generators(self._seed, item.nodeid)
+        item.stash[BEGUN] = time.perf_counter(), time.process_time()
 
     def _why_not_collected(self, node: str) -> str:
         known = (

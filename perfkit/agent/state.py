@@ -120,6 +120,10 @@ class _Setting:
     write: Callable[[Any], object]
 
 
+# When a test's set-up began, by the clock and by CPU time.
+BEGUN = pytest.StashKey[tuple[float, float]]()
+
+
 class StateKeeper:
     """A plugin of pytest: ``changed`` names what the bodies of tests changed and what was put back."""
 

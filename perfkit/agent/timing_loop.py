@@ -85,6 +85,8 @@ class RemoteTimingLoop:
             ready["device"] = True
         if work.by_wall:
             ready["by_wall"] = True
+        if work.set_up_s:
+            ready |= {"set_up_s": work.set_up_s, "warm_up": work.warm_up}
         self._channel.send(ready)
         at_depth(self._depth, functools.partial(self._obey_all, work))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
-from perfkit.model.comparisons import Comparison, Estimate, GateReport, ResultCompared, Verdict
+from perfkit.model.comparisons import REMARKS, Comparison, Estimate, GateReport, ResultCompared, Verdict
 from perfkit.report.counts import amount_text
 from perfkit.report.gate import wording
 from perfkit.report.gate.counters import count_title
@@ -160,7 +160,7 @@ def _doubts(one: Comparison | None) -> Iterator[str]:
         return
     if one.costs_more_cpu:
         yield f"takes ×{one.cpu_ratio:.2g} the CPU time"
-    yield from (doubt.text for doubt in one.doubts if doubt.kind != "not compared")
+    yield from (doubt.text for doubt in one.doubts if doubt.kind not in REMARKS)
 
 
 def _result(one: Comparison) -> ResultCompared:

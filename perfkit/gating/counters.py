@@ -379,13 +379,13 @@ def paired(
 
 
 def measure_imports(
-    launcher: Launcher, files: tuple[str, ...], *, until: float
+    launcher: Launcher, files: tuple[str, ...], *, until: float, floor: float = FLOORS[IMPORT_TIME]
 ) -> Sequence[Mapping[Side, float]]:
     """Return both sides' seconds to import what files of benchmarks import of the project, in turns.
 
     The first pair writes bytecode and is not kept. There are none where a side cannot import them alone, or
-    where there is no time ``until`` a reading of the monotonic clock; and one where its sides are as near as
-    never fails.
+    where there is no time ``until`` a reading of the monotonic clock; and one where head takes no longer by
+    more than the ``floor``.
     """
     pairs: list[Mapping[Side, float]] = []
     for number in range(1 + _IMPORTS):
@@ -395,7 +395,7 @@ def measure_imports(
         pairs.append(pair)
         if time.monotonic() > until:
             break
-        if number and max(one["head"] - one["base"] for one in pairs[1:]) <= FLOORS[IMPORT_TIME]:
+        if number and max(one["head"] - one["base"] for one in pairs[1:]) <= floor:
             break
     return pairs[1:]
 

@@ -1,4 +1,4 @@
-"""What may make a gain none: a cache, work outside of the clock, and files that only head's calls open."""
+"""What may make a gain none: a cache, work outside of the clock or before the calls, and files head opens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from perfkit.gating.counters import measure_imports
 from perfkit.gating.judge import is_faster
+from perfkit.gating.results import doubts_of_new_inputs
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.model import SIDES, Side
 from perfkit.model.comparisons import Comparison, Doubt
@@ -23,10 +25,14 @@ from perfkit.units import human_seconds, listed
 _LAUNCHES, _FEWEST, _LONG_S, _LONG_CALL_S, _ALL_S = 6, 3, 8.0, 0.25, 60.0
 # A gain is gone where less than this share of it remains, by some standard errors; it is itself beyond more.
 _HALF, _ERRORS, _ERRORS_OF_GAIN, _MANY = 0.5, 3.0, 5.0, 5
+# Many calls hold at least half of what was put off, where they hold any of it.
+_MOST_KEPT = 0.75
 # A later call of a cached result takes less than this share of the first one.
 _CACHED = 0.1
 # Of a shorter call, what it takes to time it alone is too large a part.
 _SHORT_S = 2e-5
+# Less time before the calls does not count; to read a longer file takes a part of that to import.
+_LEAST_BEFORE_S, _LEAST_IMPORT_S = 2e-5, 1e-3
 _MOST_LISTED = 5
 # Names of temporary files differ from call to call.
 _DRAWN = re.compile(r"tmp\w+|[0-9a-f]{6,}|\d+")
@@ -46,6 +52,7 @@ def doubt_gains(
     if any(map(is_faster, judged)):
         launcher.renew()
     found, unseen = [], []
+    imports: dict[str, Sequence[Pair]] = {}
     for one in judged:
         name = one.benchmark.name
         known = compared[name]
@@ -54,7 +61,11 @@ def doubt_gains(
             log(f"looking closer at {name}")
             in_time = time.monotonic() < until
             looks = take_looks(launcher, name, known.limit_s, one.base_s) if in_time else []
-            doubts += doubts_of((one.base_s, one.head_s), looks)
+            if looks and (file := name.partition("::")[0]) not in imports:
+                imports[file] = take_imports(launcher, file, until)
+            doubts += doubts_of((one.base_s, one.head_s), looks, imports.get(file, ()) if looks else ())
+            if looks and one.result == "same":
+                doubts += doubts_of_new_inputs(launcher, known)
             unseen += [] if looks else [name.rpartition("::")[2]]
         found.append(one.doubted(*doubts))
     words = "became faster, and could not be looked at more closely in time, or failed there"
@@ -76,7 +87,15 @@ def take_looks(launcher: Launcher, node: str, limit_s: float, base_s: float) -> 
     return found
 
 
-def doubts_of(claimed: Pair, looks: Sequence[Mapping[Side, Look]]) -> list[Doubt]:
+def take_imports(launcher: Launcher, file: str, until: float) -> Sequence[Pair]:
+    """Return the seconds that both sides take to import what a file of benchmarks imports of the project."""
+    found = measure_imports(launcher, (file,), until=until, floor=_LEAST_IMPORT_S)
+    return [(one["base"], one["head"]) for one in found]
+
+
+def doubts_of(
+    claimed: Pair, looks: Sequence[Mapping[Side, Look]], imports: Sequence[Pair] = ()
+) -> list[Doubt]:
     """Return the doubts about a gain of ``claimed`` seconds a call, base's and head's."""
     if not looks:
         return []
@@ -87,6 +106,8 @@ def doubts_of(claimed: Pair, looks: Sequence[Mapping[Side, Look]]) -> list[Doubt
         Doubt(kind="outside the clock", text=next(seen.outside_of_the_clock(), "")),
         Doubt(kind="files", text=_of_files(looks[0])),
     ]
+    # A cache is filled in the first call.
+    found.append(Doubt(kind="before its calls", text=seen.before(imports, with_first=not found[0].text)))
     return [one for one in found if one.text]
 
 
@@ -154,6 +175,14 @@ class _Seen:
         """Yield where the time of a call is that its clock does not see."""
         own, outside = self._own()
         used, same = self._times("used"), self._times("same")
+        if (
+            own is not None
+            and same is not None
+            and same.base_s > _SHORT_S
+            and _is_gone(same, same.scaled(own.pairs), _MOST_KEPT)
+        ):
+            few = human_seconds(same.head_s, digits=2)
+            yield f"its work is put off to a few of its calls: {few} in most, on average {_text(own)}"
         if own is not None and outside is not None and _is_moved(own, outside):
             yield (
                 f"{human_seconds(outside.head_s, digits=2)} of a call pass outside of its clock"
@@ -162,6 +191,27 @@ class _Seen:
             )
         if used is not None and same is not None and _is_moved(same, used):
             yield f"its result does the work when it is used: {_text(used)}"
+
+    def before(self, imports: Sequence[Pair], *, with_first: bool) -> str:
+        """Return what takes longer before the calls by a good part of what each of them saves."""
+        saved = self.claimed[0] - self.claimed[1]
+        spent = {"set-up": [(look["base"].before_s, look["head"].before_s) for look in self.looks]}
+        first, same = self._times("first"), self._times("same")
+        if with_first and first and same:
+            both = zip(first.pairs, same.pairs, strict=True)
+            spent["first call"] = [(one[0] - later[0], one[1] - later[1]) for one, later in both]
+        longer = [
+            (_Times(pairs).head_s - _Times(pairs).base_s, name)
+            for name, pairs in {**spent, "import time": imports}.items()
+            if _is_longer(
+                pairs, max(saved / 2, _LEAST_IMPORT_S if name == "import time" else _LEAST_BEFORE_S)
+            )
+        ]
+        if not longer:
+            return ""
+        most, name = max(longer)
+        amounts = (human_seconds(seconds, digits=2) for seconds in (most, saved))
+        return "its {name} is {} longer, and a call saves {}".format(*amounts, name=name)
 
     def _times(self, form: str) -> _Times | None:
         """Return the times of a form of calls, None where a side has none, as base cannot be called so."""
@@ -182,7 +232,7 @@ class _Seen:
         return (_Times(own), _Times(outside)) if len(own) > 1 else (None, None)
 
 
-def _is_gone(known: _Times, fresh: _Times) -> bool:
+def _is_gone(known: _Times, fresh: _Times, most: float = _HALF) -> bool:
     """Return whether most of a gain is gone with other inputs, in seconds and as a ratio.
 
     It is not where base takes much less or more with these inputs, which then lead elsewhere.
@@ -190,15 +240,24 @@ def _is_gone(known: _Times, fresh: _Times) -> bool:
     return (
         _is_gain(known)
         and _HALF < fresh.base_s / known.base_s < 1 / _HALF
-        and _are_below_half(map(operator.truediv, fresh.saved, known.saved))
-        and _are_below_half(map(operator.truediv, fresh.logs, known.logs))
+        and _are_below(most, map(operator.truediv, fresh.saved, known.saved))
+        and _are_below(most, map(operator.truediv, fresh.logs, known.logs))
     )
 
 
 def _is_moved(own: _Times, besides: _Times) -> bool:
     """Return whether what head's calls take besides is more than base's by most of what they save."""
     shares = map(operator.truediv, besides.saved, own.saved)
-    return _is_gain(own) and _are_below_half(1 + share for share in shares)
+    return _is_gain(own) and _are_below(_HALF, (1 + share for share in shares))
+
+
+def _is_longer(pairs: Sequence[Pair], least_s: float) -> bool:
+    """Return whether head's are longer than base's, beyond the scatter of what nothing has lengthened."""
+    if len(pairs) < _FEWEST:
+        return False
+    times, base, head = _Times(pairs), min(one for one, _ in pairs), min(one for _, one in pairs)
+    scatter_s = max(times.base_s - base, times.head_s - head)
+    return head > times.base_s and times.head_s - times.base_s > max(least_s, 2 * scatter_s)
 
 
 def _is_gain(times: _Times) -> bool:
@@ -207,11 +266,11 @@ def _is_gain(times: _Times) -> bool:
     return max(logs) < 0 and -statistics.fmean(logs) > _ERRORS_OF_GAIN * _error(logs)
 
 
-def _are_below_half(shares: Iterable[float]) -> bool:
-    """Return whether shares are below a half, beyond their scatter; one launch of many may be disturbed."""
+def _are_below(most: float, shares: Iterable[float]) -> bool:
+    """Return whether shares are below one, beyond their scatter; one launch of many may be disturbed."""
     found = sorted(shares)
     kept = found[1:-1] if len(found) >= _MANY else found
-    return kept[-1] < _HALF and statistics.fmean(kept) + _ERRORS * _error(kept) < _HALF
+    return kept[-1] < most and statistics.fmean(kept) + _ERRORS * _error(kept) < most
 
 
 def _error(values: Sequence[float]) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -50,6 +50,8 @@ _TOLERANCES: Mapping[str, tuple[float, float]] = {
 # Sums in another order move a result by this many times as much as its arguments' last digits do.
 _OF_ROUNDING = 32.0
 _MOST_SHOWN = 40
+# Results are compared for so many other inputs of a form.
+_MOST_INPUTS = 4
 NOTHING = "its calls return nothing"
 _NOT_REPRODUCIBLE = "its results differ from process to process on base itself"
 
@@ -115,17 +117,60 @@ def compare_calls(
     def limit_s(node: str) -> float:
         return compared[node].limit_s
 
-    def ask(nodes: Sequence[str], orders: Sequence[Order], *, anew: bool = False) -> Sequence[Described]:
-        if anew:
-            launcher.renew(alone=True, whole=True)
-        return ask_results(launcher, nodes, orders, limit_s=limit_s)
-
+    ask = _asking(launcher, limit_s)
     results: dict[Side, dict[str, Any]] = {side: dict(found.results.get(side, {})) for side in SIDES}
     if later := [node for node in compared if node in found.later]:
         for side, more in zip(SIDES, ask(later, [(side, {}) for side in SIDES]), strict=True):
             results[side].update(more)
     tolerances = {node: one.result for node, one in compared.items()}
     return compare_results(results, tolerances, ask, folder=launcher.folder)
+
+
+def _asking(launcher: Launcher, limit_s: Callable[[str], float], **more: object) -> Ask:
+    """Return what asks for results in processes of their own, by orders with ``more`` in them."""
+
+    def ask(nodes: Sequence[str], orders: Sequence[Order], *, anew: bool = False) -> Sequence[Described]:
+        if anew:
+            launcher.renew(alone=True, whole=True)
+        return ask_results(
+            launcher, nodes, [(side, {**one, **more}) for side, one in orders], limit_s=limit_s
+        )
+
+    return ask
+
+
+def doubts_of_new_inputs(launcher: Launcher, one: ComparedBenchmark) -> list[Doubt]:
+    """Return a doubt where a benchmark, whose own results are the same, gives others for inputs like its own.
+
+    One input may be where both sides may differ; a second one, drawn by another seed, has to agree.
+    """
+    name = one.benchmark.name
+    for form in ("moved", "shuffled"):
+        ask = _asking(launcher, lambda _: one.limit_s, form=form)
+        texts: list[str] = []
+        for _ in range(_MOST_INPUTS):
+            launcher.draw_layout()
+            base, head = (found.get(name, {}) for found in ask([name], [(side, {}) for side in SIDES]))
+            if not _are_given_alike(base, head):
+                break
+            both: Mapping[Side, Described] = {"base": {name: base}, "head": {name: head}}
+            found = compare_results(both, {name: one.result}, ask, folder=launcher.folder)[name]
+            texts += [doubt.text for doubt in found.doubts if doubt.kind == "other result"]
+            if len(texts) > 1:
+                words, _, which = texts[0].partition(": ")
+                launcher.renew()
+                return [Doubt(kind="other result", text=f"{words} for other inputs: {which}")]
+        if texts:
+            launcher.renew()
+    return []
+
+
+def _are_given_alike(base: _Part, head: _Part) -> bool:
+    """Return whether both sides made a call, with the same inputs: objects of the project may differ."""
+    if "result" not in base or "result" not in head:
+        return False
+    known = base["before"].keys() & head["before"].keys()
+    return all(base["before"][one] == head["before"][one] for one in known)
 
 
 def compare_results(

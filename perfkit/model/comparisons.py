@@ -45,8 +45,10 @@ _CODES: dict[Verdict, int] = {
 # What a benchmark's time does not show, and what makes a gain doubtful.
 DoubtKind = Literal[
     "other result", "not compared", "cache", "outside the clock", "notices measuring", "files",
-    "edited benchmark",
+    "edited benchmark", "before its calls",
 ]  # fmt: skip
+# An honest gain may have these too.
+REMARKS: frozenset[DoubtKind] = frozenset({"not compared", "before its calls"})
 # The finding of a strict gate on a change that edits how it is measured, which a person may accept.
 MEASURING = "measuring"
 # What a change may edit of how it is measured, what weighs most first; "work" is what benchmarks do now.

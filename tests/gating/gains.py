@@ -114,6 +114,23 @@ import torch
 def work(x):
     return (x @ x @ x).sum()
 """
+_WORDS = """
+from app import work
+
+TEXTS = {number: {number * known % 41 for known in range(1, 13)} for number in range(800)}
+WANTED = set(range(0, 41, 3))
+
+
+def test_it(benchmark):
+    benchmark(lambda: work(TEXTS, WANTED))
+"""
+_LIKENESS = """
+def likeness(one, other):
+    return len(one & other) / len(one | other)
+"""
+_EPOCH = _BENCH.replace(
+    "benchmark(work, DATA)", "benchmark.pedantic(work, (DATA,), rounds=30, warmup_rounds=2)"
+).replace("4000", "80_000")
 
 FAKE: dict[str, Gain] = {
     "by id": Gain(
@@ -371,6 +388,50 @@ def work(numbers):
         base=f"{_LOOP}\n\ndef work(numbers):\n    return [compute(numbers[:400]) for _ in range(10)]\n",
         head="\ndef work(numbers):\n    return map(lambda _: compute(numbers[:400]), range(10))\n",
     ),
+    "the first good match": Gain(
+        doubt="other result",
+        slow=False,
+        bench=_WORDS,
+        base=f"""{_LIKENESS}
+
+def work(texts, wanted):
+    return max(texts, key=lambda one: likeness(texts[one], wanted))
+""",
+        before=_LIKENESS,
+        head="""
+def work(texts, wanted):
+    return next(one for one in texts if likeness(texts[one], wanted) >= 0.3)
+""",
+    ),
+    "in each 500th call": Gain(
+        doubt="outside the clock",
+        before="TODO = []",
+        head="""
+def work(numbers):
+    TODO.append(numbers)
+    if len(TODO) == 500:
+        while TODO:
+            compute(TODO.pop())
+    return None
+""",
+    ),
+    "in the constructor": Gain(
+        doubt="before its calls",
+        bench=_OBJECT.format(call="rows.total").replace("4000", "80_000"),
+        base=f"{_LOOP}\n{_ROWS}\n    def total(self):\n        return compute(self.numbers)\n",
+        head=f"{_ROWS}        self.found = compute(numbers)\n\n    def total(self):\n        return self.found\n",
+    ),
+    "in the warm-up": Gain(
+        doubt="before its calls",
+        bench=_EPOCH,
+        before="READY = []",
+        head="""
+def work(numbers):
+    if not READY:
+        READY.append(compute(numbers))
+    return sum(READY)
+""",
+    ),
 }
 
 _FIND = """
@@ -388,6 +449,27 @@ import numpy as np
 from app import work
 
 DATA = np.linspace(0.0, 1.0, 4000)
+
+
+def test_it(benchmark):
+    benchmark(work, DATA)
+"""
+_RECORDS = """
+from app import work
+
+RECORDS = {number: {"id": number, "name": f"n{number}"} for number in range(1, 3000)}
+WANTED = [17, 1999]
+
+
+def test_it(benchmark):
+    benchmark(lambda: work(RECORDS, WANTED))
+"""
+_SYMMETRIC = """
+import numpy as np
+from app import work
+
+ROWS = np.random.default_rng(1).random((120, 120))
+DATA = ROWS + ROWS.T
 
 
 def test_it(benchmark):
@@ -425,11 +507,24 @@ HONEST: dict[str, Gain] = {
         base="\ndef work(array):\n    return sum(float(one) ** 2 for one in array)\n",
         head="\ndef work(array):\n    return float(array @ array)\n",
     ),
+    "found by key": Gain(
+        bench=_RECORDS,
+        base="""
+def work(records, wanted):
+    return [one["name"] for one in records.values() if one["id"] in wanted]
+""",
+        head="\ndef work(records, wanted):\n    return [records[one]['name'] for one in wanted]\n",
+    ),
+    "symmetric": Gain(
+        bench=_SYMMETRIC,
+        base="\nimport numpy as np\n\n\ndef work(a):\n    return np.sort(np.linalg.eigvals(a).real)\n",
+        head="\nimport numpy as np\n\n\ndef work(a):\n    return np.linalg.eigvalsh(a)\n",
+    ),
     "a table at import": Gain(
-        before="TABLE = [sum(range(number % 50)) for number in range(4000)]",
+        before="TABLE = [sum(range(number % 150)) for number in range(4000)]",
         base="""
 def work(numbers):
-    return sum(sum(range(number % 50)) * one for number, one in enumerate(numbers))
+    return sum(sum(range(number % 150)) * one for number, one in enumerate(numbers))
 """,
         head="""
 def work(numbers):
@@ -503,6 +598,9 @@ def work(text):
     "fused operators": Gain(
         bench=_TENSOR,
         base="""
+import torch
+
+
 def work(x):
     y = x * 2
     y = y + x

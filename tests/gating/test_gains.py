@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,13 +13,16 @@ import pytest
 from gains import BENCH, FAKE, HONEST, Gain
 from gating import git_project
 
-from perfkit.gating.gains import doubts_of, take_looks
+from perfkit.gating.gains import doubts_of, take_imports, take_looks
 from perfkit.gating.noticing import notices_of
-from perfkit.model import SIDES, Side
+from perfkit.gating.results import compare_calls, doubts_of_new_inputs
+from perfkit.gating.rules import ComparedBenchmark
+from perfkit.model import SIDES, Benchmark, Side
 from perfkit.model.comparisons import Doubt
 from perfkit.repo.code_units import units_of
 from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, run_launch
 from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
+from perfkit.runner.lockstep.untimed import CountedSides
 
 NODE = f"{BENCH}::test_it"
 TRACED = "[tool.perfkit]\nmargin = '50%'\n[tool.perfkit.gate]\nalpha = 0.2\n"
@@ -58,14 +62,22 @@ def _launch(launcher: Launcher) -> LaunchRecord:
 
 
 def _doubts(gain: Gain, folder: Path) -> list[Doubt]:
-    """Measure both sides of a change in a few launches, and look closer."""
+    """Measure both sides of a change in a few launches, and look closer, as a gate does."""
+    one = ComparedBenchmark(
+        benchmark=Benchmark(name=NODE, version="1"), margin=0.1, gating=True, limit_s=20.0
+    )
+    unasked = CountedSides(counts={}, failures=(), reports={}, later=frozenset({NODE}))
     with _launched(gain, folder) as launcher:
         # Other work on the machine may hide a gain in one launch.
         timings = [_launch(launcher).timings[NODE] for _ in range(3)]
         base_s = min(statistics.median(one.base_s) for one in timings)
         head_s = min(statistics.median(one.head_s) for one in timings)
         assert head_s < 0.9 * base_s
-        return doubts_of((base_s, head_s), take_looks(launcher, NODE, 20.0, base_s))
+        imports = take_imports(launcher, BENCH, time.monotonic() + 60.0)
+        found = doubts_of((base_s, head_s), take_looks(launcher, NODE, 20.0, base_s), imports)
+        if compare_calls(unasked, {NODE: one}, launcher)[NODE].result == "same":
+            found += doubts_of_new_inputs(launcher, one)
+        return found
 
 
 FROZEN = """
@@ -128,7 +140,10 @@ def test_ask(benchmark):
 
 
 def test_doubts_are_in_the_report_and_in_the_ledger(tmp_path: Path) -> None:
-    """A gain that is doubted passes, and a gate that is judged anew doubts it as well."""
+    """A gain that is doubted passes, and a gate that is judged anew doubts it as well.
+
+    What it rests on that is done before the calls is a line of its own.
+    """
     key = "return MEMO.get(id(numbers)) or _kept(numbers)\n    "
     base, head = APP.format(memo="", key="", asked="HOME"), APP.format(memo=_MEMO, key=key, asked="CI")
     project = git_project(
@@ -185,4 +200,7 @@ def work(x):
 
 @pytest.mark.parametrize("name", _params(HONEST))
 def test_a_gain_is_not_doubted(name: str, tmp_path: Path) -> None:
-    assert [] == _doubts(HONEST[name], tmp_path)
+    """What it does before its calls may be named."""
+    found = _doubts(HONEST[name], tmp_path)
+
+    assert [] == [one for one in found if one.kind != "before its calls"]

@@ -84,6 +84,7 @@ def decision_lines(report: Report, names: Names, *, brief: bool = False) -> list
     lines = (
         f"{_doubtful_gains(report, names)}{_decision(report)}: {reasons}.",
         _other_results(report, names),
+        _work_before(report, names),
         _rule(report, causes),
         _in_typical_calls(causes, names) if report.exit_code == EXIT_PASS else "",
         *coverage_lines(report),
@@ -234,6 +235,19 @@ def _other_results(report: Report, names: Names) -> str:
     ]
     named = _named(others, names, lambda one: f" ({wording.doubts_text(one)})")
     return f"Other results: {named}." if others else ""
+
+
+def _work_before(report: Report, names: Names) -> str:
+    """Return what gains rest on that is done before the calls, which may be honest."""
+    known = {
+        one.benchmark.name: f": {doubt.text}"
+        for one in report.comparisons
+        for doubt in one.doubts
+        if doubt.kind == "before its calls"
+    }
+    those = [one for one in wording.in_order(report.comparisons) if one.benchmark.name in known]
+    named = _named(those, names, lambda one: known[one.benchmark.name])
+    return f"Work before the calls: {named}." if known else ""
 
 
 def _rule(report: Report, causes: Sequence[Comparison]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from perfkit.model.comparisons import (
     MEASURING,
+    REMARKS,
     UNDECIDED,
     Comparison,
     Doubt,
@@ -216,7 +217,7 @@ def need_text(need: Need) -> str:
 
 def doubts_text(comparison: Comparison) -> str:
     """Return what a benchmark's time does not show."""
-    return ", and ".join(one.text for one in comparison.doubts if one.kind != "not compared")
+    return ", and ".join(one.text for one in comparison.doubts if one.kind not in REMARKS)
 
 
 def details(comparison: Comparison) -> list[str]:

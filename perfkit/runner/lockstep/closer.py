@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from perfkit.agent.channel import Message
 from perfkit.errors import NotMeasuredError
 from perfkit.model import Side
 from perfkit.runner.lockstep.launcher import Launcher
@@ -23,7 +24,8 @@ class Look:
     """What one process of a side saw: ``times`` in seconds by the form of calls (``perfkit.agent.fresh``).
 
     A call took ``own_s`` by its own clock, and ``whole_s`` with all that it leaves to others, by the
-    coordinator's. ``touched`` are the files and processes that calls opened and started.
+    coordinator's. ``touched`` are the files and processes that calls opened and started. Before them, the
+    test's set-up took ``set_up_s``, in which it made ``warm_up`` calls.
     """
 
     times: Mapping[str, float] = field(default_factory=dict)
@@ -31,6 +33,13 @@ class Look:
     own_s: float | None = None
     whole_s: float | None = None
     touched: frozenset[str] = frozenset()
+    set_up_s: float = 0.0
+    warm_up: int = 0
+
+    @property
+    def before_s(self) -> float:
+        """What its set-up took besides calls like the later ones."""
+        return self.set_up_s - self.warm_up * self.times.get("same", self.own_s or 0.0)
 
 
 def look_closer(
@@ -44,16 +53,16 @@ def look_closer(
     calls = int(min(max(_TO_THE_END_S / base_s, 1), _MOST_CALLS))
 
     def look(side: Side) -> Look:
-        with _arrived(launcher, side, node, limit_s) as (runner, most):
-            found = Look()
+        with _arrived(launcher, side, node, limit_s) as (runner, most, wishes):
+            found = Look(set_up_s=wishes.get("set_up_s", 0.0), warm_up=wishes.get("warm_up", 0))
             if most >= _FEW_CALLS:
                 seen = runner.look(launcher.layout, watch=watch)
                 touched = frozenset(seen["touched"])
-                found = Look(times=seen["times"], follows=seen["follows"], touched=touched)
+                found = replace(found, times=seen["times"], follows=seen["follows"], touched=touched)
             if most == math.inf:
                 return _to_the_end(runner, found, calls)
         # What allows few calls makes them in another process.
-        with _arrived(launcher, side, node, limit_s) as (runner, most):
+        with _arrived(launcher, side, node, limit_s) as (runner, most, _):
             return _to_the_end(runner, found, int(min(calls, most)))
 
     try:
@@ -64,13 +73,16 @@ def look_closer(
 
 
 @contextmanager
-def _arrived(launcher: Launcher, side: Side, node: str, limit_s: float) -> Iterator[tuple[Runner, float]]:
-    """Bring a process of a side to a benchmark, and yield its runner, and how many calls it allows."""
+def _arrived(
+    launcher: Launcher, side: Side, node: str, limit_s: float
+) -> Iterator[tuple[Runner, float, Message]]:
+    """Bring a process of a side to a benchmark; yield its runner, the calls it allows, and its wishes."""
     child = launcher.start(side, nodes=[node])
     try:
         runner = Runner(child, node, limit_s=limit_s)
         wishes = runner.arrive()
-        yield runner, math.inf if wishes["rounds"] is None else wishes["rounds"] * (wishes["loops"] or 1)
+        rounds = wishes["rounds"]
+        yield runner, math.inf if rounds is None else rounds * (wishes["loops"] or 1), wishes
     finally:
         child.end()
 
