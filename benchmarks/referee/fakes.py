@@ -305,13 +305,18 @@ def judge_same(roots: Mapping[str, Path], seed: int, *options: str, paths: Seque
 
 def table(outcomes: Mapping[str, Mapping[str, Outcome]]) -> list[str]:
     """Return the lines of the page's tables."""
-    said = dict(zip(_OUTCOMES, ("refused", "named", "otherwise doubted", "no gain", "fooled"), strict=True))
-    lines = [f"| 40 fakes, four of each | {' | '.join(said.values())} |", "| :--- |" + " ---: |" * len(said)]
+    headings = dict(
+        zip(_OUTCOMES, ("refused", "named", "otherwise doubted", "no gain", "fooled"), strict=True)
+    )
+    lines = [
+        f"| 40 fakes, four of each | {' | '.join(headings.values())} |",
+        "| :--- |" + " ---: |" * len(headings),
+    ]
     counted = {kind: Counter[str]() for kind in NAMED}
     for one in outcomes.get("fakes", {}).values():
         counted[one["kind"]][one["outcome"]] += 1
     for kind, of in (*counted.items(), ("all", sum(counted.values(), Counter[str]()))):
-        lines.append(f"| {kind} | {' | '.join(str(of[one]) for one in said)} |")
+        lines.append(f"| {kind} | {' | '.join(str(of[one]) for one in headings)} |")
     lines += ["", "| loops that keep | accused |", "| :--- | ---: |"]
     lines += [
         f"| {name} | {one['accused']} of {one['loops']} |"

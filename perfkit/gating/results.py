@@ -159,7 +159,7 @@ def doubts_of_new_inputs(launcher: Launcher, one: ComparedBenchmark) -> list[Dou
             if len(texts) > 1:
                 words, _, which = texts[0].partition(": ")
                 launcher.renew()
-                return [Doubt(kind="other result", text=f"{words} for other inputs: {which}")]
+                return [Doubt(kind="other inputs", text=f"{words} for other inputs: {which}")]
         if texts:
             launcher.renew()
     return []

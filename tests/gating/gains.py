@@ -389,7 +389,7 @@ def work(numbers):
         head="\ndef work(numbers):\n    return map(lambda _: compute(numbers[:400]), range(10))\n",
     ),
     "the first good match": Gain(
-        doubt="other result",
+        doubt="other inputs",
         slow=False,
         bench=_WORDS,
         base=f"""{_LIKENESS}

@@ -393,6 +393,9 @@ def _time_iteration(runner: Runner) -> float:
             # It is timed again, since the first calls may have included one-time work of the benchmark.
             again = (runner.run(untimed=iterations, loops=1, rounds=0) for _ in range(_REPEATED))
             return min(seconds, *(float(answer["untimed_s"]) for answer in again)) / iterations
+        if runner.odd:
+            # More iterations only take longer by a clock that may stand still.
+            continue
         wanted = round(ROUND_S * iterations / max(seconds, 1e-9))
         iterations = max(iterations + 1, min(wanted, iterations * _CALIBRATION_GROWTH))
 
