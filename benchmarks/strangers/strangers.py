@@ -37,6 +37,7 @@ BIN = Path(sys.executable).parent
 _LIMIT_S = 600.0
 # Rounds enough to be filed: how long they take in earnest is the suite's own business.
 _SHORT = ("--benchmark-max-time=0.05", "--benchmark-min-rounds=2")
+_COVERAGE = ("same", "benchmarks", "everything", "not_traced")
 _COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed)")
 
 
@@ -70,8 +71,8 @@ def fill(lines: list[str], *, of: str) -> None:
 def table(outcomes: dict[str, Any]) -> list[str]:
     """Return the lines of the table: a library a line, in the order of the cases."""
     lines = [
-        "| library | versions | tests | timed, filed | the gate | seconds | exit code |",
-        "| :--- | :--- | :--- | ---: | :--- | ---: | ---: |",
+        "| library | versions | tests | timed, filed | affected | the gate | seconds | exit code |",
+        "| :--- | :--- | :--- | ---: | ---: | :--- | ---: | ---: |",
     ]
     for case in tomllib.loads((HERE / "cases.toml").read_text())["case"]:
         if case["name"] in outcomes:
@@ -81,7 +82,8 @@ def table(outcomes: dict[str, Any]) -> list[str]:
             tests = " / ".join(dict.fromkeys(ran))
             lines.append(
                 f"| {case['name']} | {', '.join(case['versions'])} | {tests} | {recording['timed']},"
-                f" {recording['filed']} | {came_out} | {gate['seconds']:.0f} | {gate['exit_code']} |"
+                f" {recording['filed']} | {affected(gate)} | {came_out} | {gate['seconds']:.0f}"
+                f" | {gate['exit_code']} |"
             )
     return lines
 
@@ -89,6 +91,14 @@ def table(outcomes: dict[str, Any]) -> list[str]:
 def listed(counts: dict[str, int]) -> str:
     """Return how often there was what, as a text."""
     return ", ".join(f"{number} {kind}" for kind, number in counts.items())
+
+
+def affected(gate: dict[str, Any]) -> str:
+    """Return how many benchmarks of a gate the change affects, as a text."""
+    coverage = gate.get("coverage")
+    if coverage is None or coverage["not_traced"]:
+        return "-"
+    return f"{coverage['benchmarks'] - coverage['same']} of {coverage['benchmarks']}"
 
 
 def repository(case: dict[str, Any], archives: Path, work: Path) -> Path:
@@ -147,10 +157,12 @@ def gated(case: dict[str, Any], root: Path, *options: str) -> dict[str, Any]:
     ]
     done, seconds = run(command, case, root)
     found = json.loads(report.read_text()) if report.exists() else {"comparisons": [], "run_id": None}
+    coverage = found.get("coverage")
     return {
         "exit_code": done.returncode,
         "seconds": round(seconds, 1),
         "run_id": found["run_id"],
+        "coverage": coverage and {key: coverage[key] for key in _COVERAGE},
         "verdicts": dict(Counter(one["verdict"] for one in found["comparisons"])),
         "said": _sentence(done, has_report=report.exists()),
     }
