@@ -66,6 +66,8 @@ def call():
     return len(thing)
 """
 _RULE = '[[tool.perfkit.rules]]\nmatch = "*"\nresult = false\n'
+# The times of fewer gates scatter too much to mean anything.
+_FEWEST_TIMED = 50
 _SEEDS = 3
 
 Outcome = dict[str, Any]
@@ -327,7 +329,7 @@ def table(outcomes: Mapping[str, Mapping[str, Outcome]]) -> list[str]:
     lines.append(f"| with another result | {sum(bool(one['other']) for one in gates)} |")
     for unit, word in (("wall_s", "wall"), ("cpu_s", "CPU")):
         more = [one[unit]["with"] / one[unit]["without"] - 1 for one in gates if one[unit]["without"]]
-        if more:
+        if len(more) >= _FEWEST_TIMED:
             lines.append(
                 f"| {word} time added by comparing, median | {100 * statistics.median(more):+.0f} % |"
             )
