@@ -211,7 +211,8 @@ class _Change:
     def of_target(self, target: Target) -> Target:
         """Return a target with other inputs, those in its closure and in globals that its code names too."""
         args, kwargs = target.arguments()
-        function = target.function if target.new else self._function(target.function, target.file)
+        keeps = target.new and not isinstance(target.function, MethodType)
+        function = target.function if keeps else self._function(target.function, target.file)
         given = tuple(map(self._value, args)), {name: self._value(one) for name, one in kwargs.items()}
         return replace(target, function=function, arguments=lambda: given, new=False)
 
@@ -220,6 +221,10 @@ class _Change:
             keywords = {name: self._value(value) for name, value in function.keywords.items()}
             called = self._function(function.func, file, depth)
             return functools.partial(called, *map(self._value, function.args), **keywords)
+        if isinstance(function, MethodType):
+            called = self._function(function.__func__, file, depth)
+            same = called is function.__func__ or isinstance(function.__self__, type)
+            return function if same else MethodType(called, self._owner(function.__self__))
         # Functions of the project itself may keep tables where a benchmark has inputs.
         own = isinstance(function, FunctionType) and function.__code__.co_filename == file
         if not own or depth > _DEEPEST:
@@ -232,6 +237,14 @@ class _Change:
             function.__code__, {**known, **changed}, function.__name__, function.__defaults__, cells
         )
         made.__kwdefaults__ = function.__kwdefaults__
+        return made
+
+    def _owner(self, owner: Any) -> Any:  # noqa: ANN401 (anything)
+        """Return an object of a benchmark with other attributes, except numbers that may be sizes."""
+        made = copy.copy(owner)
+        for name, part in getattr(owner, "__dict__", {}).items():
+            if not isinstance(part, int | str):
+                made.__dict__[name] = self._value(part)
         return made
 
     def _cell(self, cell: CellType, file: str, depth: int) -> CellType:

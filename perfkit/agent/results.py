@@ -105,15 +105,14 @@ def described_call(work: Work, order: Message, *, root: Path, seed: Sequence[obj
                 answer["equal"] = found.equal_to(Path(order["load"], file))
         return result
 
-    if order.get("form") is not None:
-        target = None if work.target is None else with_other_inputs(work.target, order["form"], seed)
-        if target is not None:
-            around(target.function, *target.arguments())
-    elif work.through is None:
+    target, form = work.target, order.get("form")
+    if target is not None and form is not None:
+        target = with_other_inputs(target, form, seed)
+    if target is not None:
+        target.through(around)
+    elif form is None:
         # What it returns is in another process, or a time.
         around(lambda: None, (), {})
-    else:
-        work.through(around)
     return answer
 
 
