@@ -31,11 +31,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .channel import Message
-from .fresh import with_other_inputs
 from .state import seed_generators
 
 if TYPE_CHECKING:
-    from .benchmark_fixture import Work
+    from .benchmark_fixture import Target
 
 # A description has this many parts and numbers at most, takes about so long, and is not deeper.
 _MOST_PARTS, _MOST_NUMBERS, _LIMIT_S, _DEEPEST = 5_000, 1 << 14, 0.25, 60
@@ -61,22 +60,23 @@ _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.
 Call = Callable[..., object]
 
 
-def described_call(work: Work, order: Message, *, root: Path, seed: Sequence[object]) -> Message:
+def described_call(
+    target: Target | None, order: Message, *, node: str, root: Path, seed: Sequence[object]
+) -> Message:
     """Make a call, and return what it gave: the result, arguments afterwards, gradients and generators.
 
     Its random numbers follow from the order's ``seed``. With ``nudge`` the last digits of its arguments are
-    changed before. With ``dump`` objects that define ``==`` are kept in a file, with ``load`` compared. With
-    a ``form`` other inputs are given, and there is no "result" where there are none.
+    changed before. With ``dump`` objects that define ``==`` are kept in a file, with ``load`` compared.
     """
     answer: Message = {"gradients": [], "arguments": [], "cut": True}
     answer |= {"before": {}, "after": {}, "generators": {}}
-    file = f"result-{_text_sum(work.node.encode())}"
+    file = f"result-{_text_sum(node.encode())}"
 
     def around(function: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
         names = _texts_of_place(root)
         given: Mapping[str, object] = {}
         before = Description(names, {})
-        with _in_time():
+        with in_time():
             given = _inputs(function, args, kwargs)
             before = Description(names, given)
             if order.get("nudge"):
@@ -86,7 +86,7 @@ def described_call(work: Work, order: Message, *, root: Path, seed: Sequence[obj
         result = function(*args, **kwargs)
         seconds = time.perf_counter() - began
         answer["result"] = [{"path": "", "type": _name(result), "why": "cannot be read in time"}]
-        with _in_time():
+        with in_time():
             drawn = _states()
             found, after = Description(names, {"": result}), Description(names, given)
             gradients = found.gradients(before) if seconds <= _GRADIENT_S else {}
@@ -105,19 +105,16 @@ def described_call(work: Work, order: Message, *, root: Path, seed: Sequence[obj
                 answer["equal"] = found.equal_to(Path(order["load"], file))
         return result
 
-    target, form = work.target, order.get("form")
-    if target is not None and form is not None:
-        target = with_other_inputs(target, form, seed)
     if target is not None:
         target.through(around)
-    elif form is None:
+    else:
         # What it returns is in another process, or a time.
         around(lambda: None, (), {})
     return answer
 
 
 @contextlib.contextmanager
-def _in_time() -> Iterator[None]:
+def in_time() -> Iterator[None]:
     """Interrupt what hangs as it is read, and go on without what raises."""
 
     def interrupt(*_: object) -> None:

@@ -17,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.agent.counters.model import Counts
+from perfkit.agent.fresh import OTHER_FORMS
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.model import SIDES, Side
 from perfkit.model.comparisons import Comparison, Doubt, ResultCompared
+from perfkit.runner.lockstep.closer import Look
 from perfkit.runner.lockstep.launch import Failure
 from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.untimed import CountedSides, ask_results
@@ -139,36 +141,38 @@ def _asking(launcher: Launcher, limit_s: Callable[[str], float], **more: object)
     return ask
 
 
-def doubts_of_new_inputs(launcher: Launcher, one: ComparedBenchmark) -> list[Doubt]:
-    """Return a doubt where a benchmark, whose own results are the same, gives others for inputs like its own.
+def doubts_of_new_inputs(
+    launcher: Launcher, one: ComparedBenchmark, looks: Sequence[Mapping[Side, Look]]
+) -> list[Doubt]:
+    """Return a doubt where looks at a benchmark, whose own results are the same, saw others for new inputs.
 
     One input may be where both sides may differ; a second one, drawn by another seed, has to agree.
     """
     name = one.benchmark.name
-    for form in ("moved", "shuffled"):
+    for form in OTHER_FORMS:
         ask = _asking(launcher, lambda _: one.limit_s, form=form)
+        asked = [look for look in looks if all(form in look[side].others for side in SIDES)]
         texts: list[str] = []
-        for _ in range(_MOST_INPUTS):
-            launcher.draw_layout()
-            base, head = (found.get(name, {}) for found in ask([name], [(side, {}) for side in SIDES]))
-            if not _are_given_alike(base, head):
-                break
-            both: Mapping[Side, Described] = {"base": {name: base}, "head": {name: head}}
+        for look in asked[:_MOST_INPUTS]:
+            both = {side: {name: look[side].others[form]} for side in SIDES}
+            if not _are_given_alike(both["base"][name], both["head"][name]):
+                continue
+            # What is asked anew has the same inputs.
+            launcher.layout = look["base"].layout
             found = compare_results(both, {name: one.result}, ask, folder=launcher.folder)[name]
             texts += [doubt.text for doubt in found.doubts if doubt.kind == "other result"]
             if len(texts) > 1:
-                words, _, which = texts[0].partition(": ")
-                launcher.renew()
-                return [Doubt(kind="other inputs", text=f"{words} for other inputs: {which}")]
+                break
         if texts:
             launcher.renew()
+        if len(texts) > 1:
+            words, _, which = texts[0].partition(": ")
+            return [Doubt(kind="other inputs", text=f"{words} for other inputs: {which}")]
     return []
 
 
 def _are_given_alike(base: _Part, head: _Part) -> bool:
-    """Return whether both sides made a call, with the same inputs: objects of the project may differ."""
-    if "result" not in base or "result" not in head:
-        return False
+    """Return whether both sides had the same inputs: objects of the project may differ."""
     known = base["before"].keys() & head["before"].keys()
     return all(base["before"][one] == head["before"][one] for one in known)
 

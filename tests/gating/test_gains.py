@@ -77,10 +77,10 @@ def _doubts(gain: Gain, folder: Path) -> list[Doubt]:
         head_s = min(statistics.median(one.head_s) for one in timings)
         assert head_s < 0.9 * base_s
         imports = take_imports(launcher, gain.node.partition("::")[0], time.monotonic() + 60.0)
-        found = doubts_of((base_s, head_s), take_looks(launcher, gain.node, 20.0, base_s), imports)
-        if compare_calls(unasked, {gain.node: one}, launcher)[gain.node].result == "same":
-            found += doubts_of_new_inputs(launcher, one)
-        return found
+        others = compare_calls(unasked, {gain.node: one}, launcher)[gain.node].result == "same"
+        looks = take_looks(launcher, one, base_s, others=others)
+        found = doubts_of((base_s, head_s), looks, imports)
+        return [*found, *doubts_of_new_inputs(launcher, one, looks)]
 
 
 FROZEN = """
