@@ -111,17 +111,7 @@ def _obey(  # noqa: PLR0911
     if order["kind"] == "run":
         if order["core"] is not None:
             move_to(order["core"])
-        on_device = uses_accelerator()
-        slices = 1 if on_device else order["slices"]
-        answer = _run(
-            work,
-            untimed=order["untimed"],
-            loops=order["loops"],
-            slices=slices,
-            rounds=order["rounds"],
-            first=first,
-            cold=on_device and first,
-        )
+        answer = _run(work, order, first=first)
         return {**answer, **_state_of_device()} if order.get("watch") else answer
     if order["kind"] == "collect":
         return {"kind": "collected", "seconds": _collect()}
@@ -201,16 +191,15 @@ def _state_of_device() -> Message:
     return {"reserved": device and device.reserved(), "clock_mhz": device and device.clock_mhz()}
 
 
-def _run(
-    work: Work, *, untimed: int, loops: int, slices: int, rounds: int, first: bool, cold: bool
-) -> Message:
+def _run(work: Work, order: Message, *, first: bool) -> Message:
     """Run untimed iterations, then timed rounds; without rounds it is a warm-up, whose time is not kept.
 
     The ``first`` call of all is timed by itself, except in a round of several calls.
     """
-    faults = minor_faults()
-    first_s = None
-    begun = cold_start(lambda: _block(work, 1)) if cold and untimed else None
+    untimed, loops, rounds = order["untimed"], order["loops"], order["rounds"]
+    on_device, faults, first_s = uses_accelerator(), minor_faults(), None
+    slices = 1 if on_device else order["slices"]
+    begun = cold_start(lambda: _block(work, 1)) if on_device and first and untimed else None
     if first and untimed:
         first_s = begun.total_s if begun else _block(work, 1)
         untimed -= 1

@@ -115,11 +115,7 @@ def compare_calls(
     found: CountedSides, compared: Mapping[str, ComparedBenchmark], launcher: Launcher
 ) -> dict[str, ResultFinding]:
     """Compare what the calls of benchmarks gave, which were asked as they were counted or are asked now."""
-
-    def limit_s(node: str) -> float:
-        return compared[node].limit_s
-
-    ask = _asking(launcher, limit_s)
+    ask = _asking(launcher, lambda node: compared[node].limit_s)
     results: dict[Side, dict[str, Any]] = {side: dict(found.results.get(side, {})) for side in SIDES}
     if later := [node for node in compared if node in found.later]:
         for side, more in zip(SIDES, ask(later, [(side, {}) for side in SIDES]), strict=True):
@@ -189,7 +185,11 @@ def compare_results(
     asked = [node for node, wanted in tolerances.items() if wanted is not False]
     nodes = [node for node in asked if node in base and node in head]
     relative = {node: None if (own := tolerances[node]) is True else float(own) for node in nodes}
-    differ = [node for node in nodes if _first(base[node], head[node], Tolerance(relative=relative[node]))]
+    differ = [
+        node
+        for node in nodes
+        if any(map(bool, _differences(base[node], head[node], Tolerance(relative=relative[node]))))
+    ]
     result = {node: _not_compared("the call for it failed") for node in asked if node not in nodes}
     result |= {node: _agreeing(base[node], head[node]) for node in nodes if node not in differ}
     if differ:
@@ -280,16 +280,12 @@ def _article(kind: str) -> str:
     return f"{'an' if kind[:1].lower() in 'aeio' else 'a'} {kind}"
 
 
-def _first(base: _Part, head: _Part, tolerance: Tolerance) -> Difference | None:
-    return next(_differences(base, head, tolerance), None)
-
-
 def _differences(base: _Part, head: _Part, tolerance: Tolerance) -> Iterator[Difference]:
     """Yield what differs of results, gradients and arguments, each with a clause about it."""
     cut = base["cut"] or head["cut"]
     for key, words in (("result", "returns another result"), ("gradients", "has another gradient")):
         for one in _differing(base[key], head[key], tolerance, cut=cut):
-            yield _worded(one, words)
+            yield replace(one, text=f"{words}: {one.text}")
     for one in _differing(base["arguments"], head["arguments"], tolerance, cut=cut):
         name = one.path.partition(".")[0].partition("[")[0]
         before, after = ([side[key].get(name) for side in (base, head)] for key in ("before", "after"))
@@ -304,11 +300,7 @@ def _differences(base: _Part, head: _Part, tolerance: Tolerance) -> Iterator[Dif
             words = f"leaves its argument `{name}` changed"
         elif changed == [True, False]:
             words = f"leaves its argument `{name}` as it was"
-        yield _worded(one, words)
-
-
-def _worded(one: Difference, words: str) -> Difference:
-    return Difference(path=one.path, text=f"{words}: {one.text}", equality=one.equality)
+        yield replace(one, text=f"{words}: {one.text}")
 
 
 def _differing(
@@ -328,14 +320,12 @@ def _differing(
         text = None
         if other is not None:
             text = _difference(part, other, tolerance)
-            if text is not None and part.get("private") and part["type"] != other["type"]:
-                over.append(path)
-                continue
         elif not cut and not part.get("private") and "why" not in part:
             text = f"{_cut(path)} is missing on head"
         if text is not None:
             over.append(path)
-            yield Difference(path=path, text=text, equality=part.get("equality"))
+            if other is None or not part.get("private") or part["type"] == other["type"]:
+                yield Difference(path=path, text=text, equality=part.get("equality"))
     for part in head if not cut else ():
         # Elements that only head has make its container longer, and its attributes take nothing away.
         if part["path"] not in seen and part["path"].startswith("gradient") and "why" not in part:
