@@ -174,6 +174,9 @@ NOTICING = {
     "sys._getframe": "import sys\n\ndef work():\n    return sys._getframe(1).f_code.co_name\n",
     "inspect.stack": "import inspect\n\ndef work():\n    return len(inspect.stack()) > 30\n",
     "traceback.extract_stack": "import traceback\n\ndef work():\n    return traceback.extract_stack()\n",
+    "sys.stdin": "import sys\n\nFAST = sys.stdin is None\n",
+    "isatty": "import sys\n\nFAST = not sys.stdout.isatty()\n",
+    ".git": "from pathlib import Path\n\nFAST = not Path(__file__).with_name('.git').is_dir()\n",
     "gc.isenabled": "import gc\n\ndef work():\n    return gc.isenabled()\n",
     "sys.gettrace": "import sys\n\ndef work():\n    return sys.gettrace() is None\n",
     "PERFKIT_LOCK_FOLDER": "import os\n\nFAST = os.environ.get('PERFKIT_LOCK_FOLDER')\n",
@@ -199,6 +202,8 @@ def work(x):
     raise ValueError("install pytest first", torch.stack([x]), x.isenabled())
 """
     assert [] == [*notices_of("app.py", units_of(b""), units_of(text.encode()))]
+    looks = [units_of(NOTICING[word].encode()) for word in ("inspect.stack", "sys._getframe")]
+    assert [] == [*notices_of("app.py", *looks)]
 
 
 @pytest.mark.parametrize("name", _params(HONEST))
