@@ -160,16 +160,22 @@ def doubts_of_new_inputs(
     name = one.benchmark.name
     for form in OTHER_FORMS:
         ask = _asking(launcher, lambda _: one.limit_s, form=form)
-        asked = [look for look in looks if all(form in look[side].others for side in SIDES)]
         texts: list[str] = []
-        for look in asked[:_MOST_INPUTS]:
-            both = {side: {name: look[side].others[form]} for side in SIDES}
-            if not _are_given_alike(both["base"][name], both["head"][name]):
-                continue
-            # What is asked anew has the same inputs.
-            launcher.layout = look["base"].layout
-            found = compare_results(both, {name: one.result}, ask, folder=launcher.folder)[name]
-            texts += [doubt.text for doubt in found.doubts if doubt.kind == "other result"]
+        for look in looks[:_MOST_INPUTS]:
+            for number, (base, head) in enumerate(
+                zip(look["base"].others, look["head"].others, strict=False)
+            ):
+                if form not in base or form not in head or not _are_given_alike(base[form], head[form]):
+                    continue
+                # What is asked anew has the same inputs.
+                launcher.layout = look["base"].layout
+                both: Mapping[Side, Described] = {"base": {name: base[form]}, "head": {name: head[form]}}
+                (found,) = compare_results(
+                    both, {name: one.result}, ask, folder=launcher.folder, first=number == 0
+                ).values()
+                if other := [doubt.text for doubt in found.doubts if doubt.kind == "other result"]:
+                    texts += other
+                    break
             if len(texts) > 1:
                 break
         if texts:
@@ -192,8 +198,12 @@ def compare_results(
     ask: Ask,
     *,
     folder: Path,
+    first: bool = True,
 ) -> dict[str, ResultFinding]:
-    """Compare what both sides gave, by benchmark; one whose tolerance is False is left out."""
+    """Compare what both sides gave, by benchmark; one whose tolerance is False is left out.
+
+    What did not come of the ``first`` calls of processes is compared as it is: those asked anew are first.
+    """
     base, head = found["base"], found["head"]
     asked = [node for node, wanted in tolerances.items() if wanted is not False]
     nodes = [node for node in asked if node in base and node in head]
@@ -206,15 +216,21 @@ def compare_results(
     result = {node: _not_compared("the call for it failed") for node in asked if node not in nodes}
     result |= {node: _agreeing(base[node], head[node]) for node in nodes if node not in differ}
     if differ:
-        result |= _looked_closer(differ, relative, ask, folder)
+        result |= _looked_closer(differ, relative, ask, folder, None if first else found)
     return {node: result[node] for node in asked}
 
 
 def _looked_closer(
-    nodes: Sequence[str], relative: Mapping[str, float | None], ask: Ask, folder: Path
+    nodes: Sequence[str],
+    relative: Mapping[str, float | None],
+    ask: Ask,
+    folder: Path,
+    kept: Mapping[Side, Described] | None,
 ) -> dict[str, ResultFinding]:
     base, nudged = ask(nodes, [("base", {"dump": str(folder)}), ("base", {"nudge": True})])
     (head,) = ask(nodes, [("head", {"load": str(folder)})])
+    if kept is not None:
+        base, head = kept["base"], kept["head"]
     again, other_seed = ask(nodes, [("base", {}), ("base", {"seed": 1})], anew=True)
     found = {}
     for node in nodes:
@@ -241,7 +257,8 @@ def _judged(base: _Part, head: _Part, tolerance: Tolerance, *, unlike: bool, dra
         if equal is False:
             return ResultFinding(result="other", doubts=(Doubt(kind="other result", text=one.text),))
         if equal is True and not one.private:
-            plain = plain or Doubt(kind="own equality", text=f"equal by its own ==, but {one.what}")
+            text = f"equal by its own ==, but {one.what.lstrip('.')}"
+            plain = plain or Doubt(kind="own equality", text=text)
         if isinstance(equal, str):
             why = why or f"its calls return {_article(_kind_at(base, one.equality))}, and {equal}"
     if why is not None:
@@ -293,8 +310,8 @@ def _of_inputs(base: _Part, head: _Part) -> Iterator[Doubt]:
     known = base["shared"]
     for path, place in head["shared"].items() if not base["cut"] else ():
         if not any(map(path.startswith, known)):
-            part = f"{_cut(path)} of its result" if path else "its result"
-            yield Doubt(kind="aliasing", text=f"{part} is a part of `{_cut(place)}` itself, on base a copy")
+            words = f"{_cut(path.lstrip('.')) or 'memory'} with `{_first_name(place)}`"
+            yield Doubt(kind="aliasing", text=f"its result shares {words}, which base's does not")
             break
 
 

@@ -14,13 +14,14 @@ from gains import FAKE, HONEST, Gain
 from gating import git_project
 
 from perfkit.config import AsvSuite
-from perfkit.gating.gains import doubts_of, take_imports, take_looks
+from perfkit.gating.gains import doubts_of, is_unclear, take_imports, take_looks
 from perfkit.gating.noticing import notices_of
 from perfkit.gating.results import compare_calls, doubts_of_new_inputs
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.model import SIDES, Benchmark, Side
 from perfkit.model.comparisons import Doubt
 from perfkit.repo.code_units import units_of
+from perfkit.runner.lockstep.closer import Look
 from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, run_launch
 from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
 from perfkit.runner.lockstep.untimed import CountedSides
@@ -164,6 +165,30 @@ def test_doubts_are_in_the_report_and_in_the_ledger(tmp_path: Path) -> None:
     assert kinds == {
         name: [one["kind"] for one in found["doubts"]] for name, found in judged.comparisons.items()
     }
+
+
+def test_a_look_that_cannot_tell_a_gain_from_a_cache_is_unclear() -> None:
+    def look(same_s: float, moved_s: float) -> Look:
+        return Look(
+            times={"first": moved_s, "same": same_s, "moved": moved_s},
+            own_s=same_s,
+            outside_s=0.0,
+            before_s=0.0,
+            follows=True,
+            overwritten=False,
+            touched=(),
+            others=(),
+            layout=1,
+        )
+
+    def looks(*moved_s: float) -> list[Mapping[Side, Look]]:
+        return [{"base": look(1e-2, 1e-2), "head": look(1e-3, one)} for one in moved_s]
+
+    claimed = 1e-2, 1e-3
+    assert ["cache"] == [one.kind for one in doubts_of(claimed, looks(9e-3, 9e-3, 9.1e-3))]
+    assert [] == doubts_of(claimed, unclear := looks(9e-3, 6e-3, 2e-3))
+    assert is_unclear(claimed, unclear)
+    assert not is_unclear(claimed, looks(1e-3, 2e-3, 1e-3))
 
 
 # Each asks for something that only a measured process has.
