@@ -31,6 +31,7 @@ _CACHED = 0.1
 _SHORT_S = 2e-5
 # The forms of calls with new inputs, and those with the same ones.
 _FRESH = (("copied", "same"), ("moved", "same"), ("shuffled", "again"))
+_HITS = "only cache hits are timed: its later calls run none of the functions that its first one runs"
 # Smaller gains are hidden by the scatter of few calls.
 _LARGE = 0.7
 # Less time before the calls does not count; to read a longer file takes a part of that to import.
@@ -68,6 +69,8 @@ def doubt_gains(
                 if file not in imports:
                     imports[file] = take_imports(launcher, file, until)
                 doubts += doubts_of((one.base_s, one.head_s), looks, imports[file])
+                if known.cached and "cache" not in {doubt.kind for doubt in doubts}:
+                    doubts.append(Doubt(kind="cache", text=_HITS))
                 if not doubts and is_unclear((one.base_s, one.head_s), looks):
                     unclear.append(name.rpartition("::")[2])
                 doubts += doubts_of_new_inputs(launcher, known, looks)

@@ -118,6 +118,7 @@ def test_a_gain_that_is_none_is_named(name: str, tmp_path: Path) -> None:
 
 
 APP = """
+import functools
 import os
 
 {memo}def ask():
@@ -125,11 +126,15 @@ import os
     return sum(n * n for n in range(9000))
 
 
+{keeps}def fib(number):
+    return number if number < 2 else fib(number - 1) + fib(number - 2)
+
+
 def work(numbers):
     {key}return sum(n * n for n in numbers)
 """
 BENCHES = """
-from app import ask, work
+from app import ask, fib, work
 
 DATA = [float(number) for number in range(20_000)]
 
@@ -140,6 +145,10 @@ def test_work(benchmark):
 
 def test_ask(benchmark):
     benchmark.pedantic(ask, rounds=30)
+
+
+def test_fib(benchmark):
+    benchmark(fib, 12)
 """
 
 
@@ -149,7 +158,8 @@ def test_doubts_are_in_the_report_and_in_the_ledger(tmp_path: Path) -> None:
     What it rests on that is done before the calls is a line of its own.
     """
     key = "return MEMO.get(id(numbers)) or _kept(numbers)\n    "
-    base, head = APP.format(memo="", key="", asked="HOME"), APP.format(memo=_MEMO, key=key, asked="CI")
+    base = APP.format(memo="", key="", asked="HOME", keeps="")
+    head = APP.format(memo=_MEMO, key=key, asked="CI", keeps="@functools.cache\n")
     project = git_project(
         tmp_path, {"pyproject.toml": TRACED, "app.py": base, "benchmarks/test_app.py": BENCHES}
     )
@@ -159,7 +169,7 @@ def test_doubts_are_in_the_report_and_in_the_ledger(tmp_path: Path) -> None:
 
     assert 0 == gated.exit_code, gated.stderr
     kinds = {name: [one["kind"] for one in found["doubts"]] for name, found in gated.comparisons.items()}
-    assert {"test_work": ["cache"], "test_ask": ["notices measuring"]} == kinds
+    assert {"test_work": ["cache"], "test_ask": ["notices measuring"], "test_fib": ["cache"]} == kinds
     assert "IMPROVED" == gated.verdicts["test_work"]
     judged = project.judge(gated.run_id)
     assert kinds == {
