@@ -149,6 +149,7 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
             ledger=request.ledger,
             of_head=request.rules == "head",
             strict=request.strict,
+            functions=covered.coverage.functions if covered.coverage else (),
         )
         method = choose_method(
             project,

@@ -30,6 +30,7 @@ from perfkit.gating.counters import (
     measure_numbers,
     paired,
 )
+from perfkit.gating.coverage import project_folder
 from perfkit.gating.design import Forecast, Method, counting_s
 from perfkit.gating.edited import work_of_edited
 from perfkit.gating.explain import (
@@ -434,11 +435,9 @@ class _Comparing:
 
     def _imports_changed(self) -> bool:
         """Return whether a file differs that is imported as benchmarks are listed."""
-        places = [
-            (self.sides.roots.base / file, self.sides.roots.head / file) for file in self.surveyed.loaded
-        ]
-        contents = ([one.read_bytes() if one.is_file() else None for one in both] for both in places)
-        return any(base != head for base, head in contents)
+        changed, folder = self.surveyed.changed, project_folder(self.sides)
+        imported = self.surveyed.loaded.difference(self.surveyed.laid)
+        return changed is not None and not changed.files.isdisjoint(str(folder / file) for file in imported)
 
     def _loaded(self, timing: SequentialComparison | None, result: CountResult) -> frozenset[str] | None:
         states = timing.states.values() if timing else ()
@@ -463,13 +462,10 @@ class _Comparing:
                 if one.verdict in NOT_TIMED or one.benchmark.name not in timed
             ]
         )
-        verdicts = {one.benchmark.name: one.verdict for one in comparisons}
         known = {one.benchmark.name: one for one in comparisons}
         wall_s = time.monotonic() - self.began
         return self.run.publish(
-            lambda row: finished_row(
-                row, verdicts, wall_s=wall_s, continues=tuple(self.prior.runs), known=known
-            )
+            lambda row: finished_row(row, known, wall_s=wall_s, continues=tuple(self.prior.runs))
         )
 
     def _log_counting(self, node: str) -> None:

@@ -63,24 +63,23 @@ def cover(
     project, and into ``outputs``, is no difference.
     """
     compared = (*surveyed.compared, *surveyed.numbers)
-    changed = differing(sides, surveyed, (*sides.project.output_paths, *outputs))
+    changed = find_changed(sides, surveyed, (*sides.project.output_paths, *outputs))
     nodes = [one.benchmark.name for one in compared]
-    if not compared or sides.environments or not changed:
+    if not compared or sides.environments or not changed.files:
         same = {} if sides.environments else dict.fromkeys(nodes, "")
-        return Covered(survey=replace(surveyed, same=same))
-    sorted_files = _sorted(sides, surveyed, changed)
-    surveyed = _noticing(surveyed, sorted_files)
-    if sorted_files.others and not always:
-        why = f"{min(sorted_files.others)} differs"
+        return Covered(survey=replace(surveyed, same=same, changed=changed))
+    surveyed = _noticing(surveyed, changed)
+    if changed.others and not always:
+        why = f"{min(changed.others)} differs"
         coverage = ChangeCoverage(benchmarks=len(nodes), everything=why, affected=dict.fromkeys(nodes, why))
         return Covered(survey=surveyed, coverage=coverage, notes=_note(why, nodes))
     log("tracing what each benchmark runs")
     gate = sides.project.config.gate
     usual_s = min(gate.seconds_per_benchmark * len(nodes), gate.most_seconds)
-    share = _LARGE_SHARE if differs_in_bodies(sorted_files) else _SHARE
+    share = _LARGE_SHARE if differs_in_bodies(changed) else _SHARE
     seconds = max(_LEAST_S, share * (budget_s or usual_s))
     try:
-        decision = _decide(sides, nodes, sorted_files, seconds)
+        decision = _decide(sides, nodes, changed, seconds)
     except NotTracedError as error:
         coverage = ChangeCoverage(benchmarks=len(nodes), not_traced=str(error))
         note = f"all benchmarks count as affected, since what they run could not be traced: {error}"
@@ -116,16 +115,13 @@ def cover(
 
 def noticing(sides: OpenSides, surveyed: Survey) -> Survey:
     """Mark the benchmarks of a change that asks whether it is measured, all of them, as nothing is traced."""
-    return _noticing(surveyed, _sorted(sides, surveyed, differing(sides, surveyed, ())))
-
-
-def _sorted(sides: OpenSides, surveyed: Survey, changed: Collection[str]) -> Changed:
-    return sort_changed(changed, reader_of(sides, surveyed.laid))
+    return _noticing(surveyed, find_changed(sides, surveyed, ()))
 
 
 def _noticing(surveyed: Survey, changed: Changed) -> Survey:
     found = notices(changed)
-    return replace(surveyed, compared=tuple(replace(one, notices=found) for one in surveyed.compared))
+    compared = tuple(replace(one, notices=found) for one in surveyed.compared)
+    return replace(surveyed, compared=compared, changed=changed)
 
 
 def _decide(sides: OpenSides, nodes: Sequence[str], changed: Changed, seconds: float) -> Decision:
@@ -171,13 +167,14 @@ def tops_of(sides: OpenSides) -> Mapping[Side, Path]:
     return found
 
 
-def differing(sides: OpenSides, surveyed: Survey, outputs: Collection[Path]) -> frozenset[str]:
-    """Return the files that differ between the checkouts, or did before head's were laid over base."""
+def find_changed(sides: OpenSides, surveyed: Survey, outputs: Collection[Path]) -> Changed:
+    """Return what differs between the checkouts, or did before head's files were laid over base."""
     tops, folder = tops_of(sides), project_folder(sides)
     found = set(differing_files(tops["base"], tops["head"]))
     found |= {str(folder / file) for file in _replaced(sides.roots.base, surveyed.laid)}
-    ignored = [*_relative(outputs, sides.pair.head.source)]
-    return frozenset(file for file in found if not any(_lies_in(file, place) for place in ignored))
+    places = [*_relative(outputs, sides.pair.head.source)]
+    written = frozenset(file for file in found if any(_lies_in(file, place) for place in places))
+    return replace(sort_changed(found - written, reader_of(sides, surveyed.laid)), outputs=written)
 
 
 def _replaced(base: Path, laid: Sequence[str]) -> Iterator[str]:
