@@ -219,6 +219,7 @@ def _covered(
         always=request.time_all or request.uncovered == "fail",
         log=progress.info,
         budget_s=request.terms.budget_s,
+        spent_s=time.monotonic() - opened.began,
         outputs=(request.ledger,),
     )
 

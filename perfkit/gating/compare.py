@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import math
 import os
 import time
@@ -76,8 +75,8 @@ from perfkit.runner.machine.facts import read_environment, read_machine
 
 # Counting Python's calls makes them several times slower, so without torch only short calls are counted.
 _LONGEST_COUNTED_S = 0.05
-# Counting a long call takes about as long as this many beside a launch.
-_COUNTED_CALLS = 20
+# Counting a long call takes about as long as this many, comparing its results as the second number.
+_CALLS_TO_COUNT, _CALLS_TO_COMPARE = 6, 2
 # More benchmarks than these are not named one by one as they are counted.
 _NAMED_ONE_BY_ONE = 100
 # A check whether the sides disturb one another on an accelerator may take this share of the budget.
@@ -500,23 +499,22 @@ def _next_part(
     """
     if timing is None:
         return list(waiting)
-    short = [one for one in waiting if _call_s(timing.states[one.benchmark.name]) <= _LONGEST_COUNTED_S]
+    calls_s = {one.benchmark.name: _call_s(timing.states[one.benchmark.name]) for one in waiting}
+    short = [one for one in waiting if calls_s[one.benchmark.name] <= _LONGEST_COUNTED_S]
     if first and short:
         return short
-    costs = [(_seconds_to_count(timing.states[one.benchmark.name], counted), one) for one in waiting]
-    costs.sort(key=lambda cost: cost[0])
-    ends = itertools.accumulate(seconds for seconds, _ in costs)
-    return [
-        one
-        for number, (end_s, (_, one)) in enumerate(zip(ends, costs, strict=True))
-        if end_s <= (left_s / 2 if number else left_s)
-    ]
-
-
-def _seconds_to_count(state: BenchmarkState, counted: Collection[str]) -> float:
-    """Return about how long counting a benchmark takes; of one that is not counted, results are compared."""
-    calls = _COUNTED_CALLS if state.compared.benchmark.name in counted else 1
-    return (state.launch_s or 0.0) + calls * _call_s(state)
+    costs = {
+        name: call_s * (_CALLS_TO_COUNT if name in counted else _CALLS_TO_COMPARE)
+        for name, call_s in calls_s.items()
+    }
+    chosen: list[ComparedBenchmark] = []
+    for one in sorted(waiting, key=lambda one: costs[one.benchmark.name]):
+        seconds = costs[one.benchmark.name]
+        if seconds > left_s:
+            break
+        left_s = (left_s if chosen else left_s / 2) - seconds
+        chosen.append(one)
+    return chosen
 
 
 def _call_s(state: BenchmarkState) -> float:

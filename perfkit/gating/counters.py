@@ -26,7 +26,7 @@ from perfkit.gating.survey import prove_code
 from perfkit.identity import source_version
 from perfkit.model import SIDES, Benchmark, Side
 from perfkit.model.comparisons import Comparison, Doubt, ExactComparison
-from perfkit.model.counters import FLOORS, IMPORT_TIME, repeated
+from perfkit.model.counters import FLOORS, IMPORT_TIME, SYNCS, repeated
 from perfkit.profiling.passes.targets import Target, resolve_target, target_on
 from perfkit.runner.lockstep.launch import Failure
 from perfkit.runner.lockstep.launcher import Launcher
@@ -277,10 +277,12 @@ def left_out(
     if not benchmarks:
         return CountResult()
     names = [one.benchmark.name for one in benchmarks]
-    metric = next((one for one in policy.gating if one not in FLOORS and one != KEPT), None)
+    # Syncs decide in training steps alone.
+    gating = sorted(policy.gating, key=lambda one: one == SYNCS)
+    metric = next((one for one in gating if one not in FLOORS and one != KEPT), None)
     nothing = Counts(counts=(), not_counted={metric: NO_TIME} if metric else {})
     number = "1 benchmark was" if len(names) == 1 else f"{len(names)} benchmarks were"
-    note = f"{number} not counted, nor their results compared: {NO_TIME} (a larger --budget leaves more)"
+    note = f"{number} not counted, and no results were compared: {NO_TIME} (a larger --budget leaves more)"
     return CountResult(
         pairs=tuple(
             CountedPair(

@@ -24,8 +24,8 @@ from perfkit.repo.checkout import subfolder
 from perfkit.repo.files import differing_files, has_replaced, original
 from perfkit.runner.lockstep.tracing import NotTracedError, trace_sides
 
-# Tracing may take this share of the budget, a larger one where only bodies of functions differ, which few
-# benchmarks run as a rule; and this many seconds in any case.
+# Tracing may take this share of what the budget has left, a larger one where only bodies of functions differ,
+# which few benchmarks run as a rule; and this many seconds in any case.
 _SHARE, _LARGE_SHARE, _LEAST_S = 0.25, 0.6, 10.0
 # Each of a few benchmarks may take all of that time, and one of many this share of it.
 _FEW, _LEAST_OF_IT = 5, 0.1
@@ -53,6 +53,7 @@ def cover(
     always: bool,
     log: Callable[[str], None],
     budget_s: float | None = None,
+    spent_s: float = 0.0,
     outputs: Collection[Path] = (),
 ) -> Covered:
     """Trace what each benchmark runs, and take those that run the same code on both sides from a survey.
@@ -60,7 +61,7 @@ def cover(
     With ``time_all`` none is taken away. Nothing is traced where the sides do not differ, or differ in their
     environments, and unless that is to be done ``always``, where a file differs that affects all of them.
     Where tracing fails, all are measured and the coverage has the reason. What perfkit writes into the
-    project, and into ``outputs``, is no difference.
+    project, and into ``outputs``, is no difference. Of the budget, ``spent_s`` are over.
     """
     compared = (*surveyed.compared, *surveyed.numbers)
     changed = find_changed(sides, surveyed, (*sides.project.output_paths, *outputs))
@@ -77,7 +78,7 @@ def cover(
     gate = sides.project.config.gate
     usual_s = min(gate.seconds_per_benchmark * len(nodes), gate.most_seconds)
     share = _LARGE_SHARE if differs_in_bodies(changed) else _SHARE
-    seconds = max(_LEAST_S, share * (budget_s or usual_s))
+    seconds = max(_LEAST_S, share * ((budget_s or usual_s) - spent_s))
     try:
         decision = _decide(sides, nodes, changed, seconds)
     except NotTracedError as error:
