@@ -39,7 +39,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "perf
 
 _SPEED = "test_speed"
 # No code of a library that its users would import.
-_LEFT_OUT = re.compile(r"(tests?|docs?|examples|benchmarks|\.git)|(setup|conftest|test_.*)\.py")
+_LEFT_OUT = re.compile(r"(tests?|docs?|examples|benchmarks)|(setup|conftest|test_.*)\.py")
 _PROCESSES = 10
 # Of Student's distribution with nine degrees of freedom, for an interval of 95 %.
 _QUANTILE = 2.262
@@ -88,8 +88,10 @@ def check_out(repository: Path, claim: Claim, commit: str, folder: Path) -> None
     """Replace what a folder has by a commit's packages and the benchmark."""
     folder.mkdir(parents=True, exist_ok=True)
     tree = commit if claim["path"] == "." else f"{commit}:{claim['path']}"
-    archive = ["git", "--git-dir", str(repository), "archive", tree]
-    packed = subprocess.run(archive, check=True, capture_output=True).stdout
+    git = ["git", "--git-dir", str(repository)]
+    names = subprocess.run([*git, "ls-tree", "--name-only", tree], check=True, capture_output=True, text=True)
+    wanted = [name for name in names.stdout.splitlines() if not _LEFT_OUT.fullmatch(name)]
+    packed = subprocess.run([*git, "archive", tree, *wanted], check=True, capture_output=True).stdout
     with tempfile.TemporaryDirectory(dir=folder.parent) as unpacked:
         with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
             tar.extractall(unpacked, filter="data")
@@ -97,8 +99,7 @@ def check_out(repository: Path, claim: Claim, commit: str, folder: Path) -> None
             if old.name != ".git":
                 shutil.rmtree(old) if old.is_dir() else old.unlink()
         for entry in Path(unpacked).iterdir():
-            code = entry.suffix == ".py" or (entry / "__init__.py").exists()
-            if code and not _LEFT_OUT.fullmatch(entry.name):
+            if entry.suffix == ".py" or (entry / "__init__.py").exists():
                 entry.rename(folder / entry.name)
     (folder / f"{_SPEED}.py").write_text(claim["speed"])
 
