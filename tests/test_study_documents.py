@@ -151,12 +151,12 @@ def test_the_page_of_fake_gains() -> None:
         assert study.fakes().keys() == outcomes["fakes"].keys()
 
 
-def test_the_page_of_claims() -> None:
-    text = (MEASURED / "claims.md").read_text()
-    with study_scripts(("referee", "claims"), ("fakes", "claims")) as scripts:
-        study = scripts["claims"]
+def test_the_page_of_public_speedups() -> None:
+    text = (MEASURED / "speedups.md").read_text()
+    with study_scripts(("referee", "speedups"), ("fakes", "speedups")) as scripts:
+        study = scripts["speedups"]
         outcomes = json.loads(study.OUTCOMES.read_text())
-        claims = study.read_claims()
+        cases = study.read_cases()
         verdicts = {
             word: [study.agreement(word, [middle, middle - 0.01, middle + 0.01], 0.02) for middle in middles]
             for word in ("IMPROVED", "NOT SLOWER", "SAME CODE", "REGRESSED", "INCONCLUSIVE", "OTHER RESULT")
@@ -164,12 +164,12 @@ def test_the_page_of_claims() -> None:
         }
 
         assert text == study.filled(text, study.table(outcomes))
-    names = [claim["name"] for claim in claims]
+    names = [case["name"] for case in cases]
     assert len(set(names)) == len(names)
     assert outcomes.keys() <= set(names)
-    for claim in claims:
-        compile(claim["speed"], claim["name"], "exec")
-        assert re.fullmatch("[0-9a-f]{40}", claim["commit"]), claim["name"]
+    for case in cases:
+        compile(case["speed"], case["name"], "exec")
+        assert re.fullmatch("[0-9a-f]{40}", case["commit"]), case["name"]
     assert verdicts == {
         "IMPROVED": ["agrees", "contradicts", "contradicts"],
         "NOT SLOWER": ["agrees", "agrees", "contradicts"],

@@ -1,9 +1,9 @@
-"""Judges the gate by public commits that claim a speed-up: ``claims.py [--again PATTERN]``.
+"""Judges the gate by public commits that promise a speed-up: ``speedups.py [--again PATTERN]``.
 
-Each claim of claims.toml is a commit of a library and a benchmark as a user of it would write it. The real
+Each case of speedups.toml is a commit of a library and a benchmark as a user of it would write it. The real
 command gates the commit against its parent, and 20 processes time both by hand, without perfkit. What came
-out is kept in outcomes.json beside this file, a claim that is there already is not run again, and
-docs/measured/claims.md is filled from it.
+out is kept in outcomes.json beside this file, a case that is there already is not run again, and
+docs/measured/speedups.md is filled from it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from fakes import ROOT, Outcome, filled, gate  # noqa: E402
 from repositories import Repository, create_repository  # noqa: E402
 
 OUTCOMES = HERE / "outcomes.json"
-DOCUMENT = ROOT / "docs/measured/claims.md"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "perfkit-claims"
+DOCUMENT = ROOT / "docs/measured/speedups.md"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "perfkit-speedups"
 
 _SPEED = "test_speed"
 # No code of a library that its users would import.
@@ -47,24 +47,30 @@ _QUANTILE = 2.262
 _ALMOST = 0.005
 _AGREEMENTS = ("agrees", "open", "contradicts")
 
-Claim = Mapping[str, Any]
+Case = Mapping[str, Any]
 
 
-def read_claims() -> list[dict[str, Any]]:
-    """Return all claims."""
-    return list(tomllib.loads((HERE / "claims.toml").read_text())["claim"])
+def read_cases() -> list[dict[str, Any]]:
+    """Return all cases."""
+    return list(tomllib.loads((HERE / "speedups.toml").read_text())["speedup"])
 
 
-def repository_of(claim: Claim, repositories: Path | None) -> Path:
-    """Return the git directory of a claim's library, with its commits fetched where none is given."""
-    name = str(claim["repository"]).replace("/", "+")
+def read_outcomes() -> dict[str, Outcome]:
+    """Return what came out so far."""
+    found: dict[str, Outcome] = json.loads(OUTCOMES.read_text())
+    return found
+
+
+def repository_of(case: Case, repositories: Path | None) -> Path:
+    """Return the git directory of a case's library, with its commits fetched where none is given."""
+    name = str(case["repository"]).replace("/", "+")
     if repositories is not None:
         found = [repositories / name / folder for folder in (".", ".git", "repo", "repo/.git")]
         return next(one for one in found if (one / "objects").is_dir())
     place = CACHE / "repositories" / name
     subprocess.run(["git", "init", "--quiet", "--bare", place], check=True)
-    commits = [claim["commit"], *([claim["base"]] if "base" in claim else [])]
-    address = f"https://github.com/{claim['repository']}.git"
+    commits = [case["commit"], *([case["base"]] if "base" in case else [])]
+    address = f"https://github.com/{case['repository']}.git"
     fetch = ["git", "--git-dir", place, "fetch", "--quiet", "--depth", "2", address, *commits]
     subprocess.run(fetch, check=True)
     return place
@@ -84,10 +90,10 @@ def installed(packages: Sequence[str]) -> Path:
     return place
 
 
-def check_out(repository: Path, claim: Claim, commit: str, folder: Path) -> None:
+def check_out(repository: Path, case: Case, commit: str, folder: Path) -> None:
     """Replace what a folder has by a commit's packages and the benchmark."""
     folder.mkdir(parents=True, exist_ok=True)
-    tree = commit if claim["path"] == "." else f"{commit}:{claim['path']}"
+    tree = commit if case["path"] == "." else f"{commit}:{case['path']}"
     git = ["git", "--git-dir", str(repository)]
     names = subprocess.run([*git, "ls-tree", "--name-only", tree], check=True, capture_output=True, text=True)
     wanted = [name for name in names.stdout.splitlines() if not _LEFT_OUT.fullmatch(name)]
@@ -101,29 +107,30 @@ def check_out(repository: Path, claim: Claim, commit: str, folder: Path) -> None
         for entry in Path(unpacked).iterdir():
             if entry.suffix == ".py" or (entry / "__init__.py").exists():
                 entry.rename(folder / entry.name)
-    (folder / f"{_SPEED}.py").write_text(claim["speed"])
+    (folder / f"{_SPEED}.py").write_text(case["speed"])
 
 
-def judge(claim: Claim, repositories: Path | None, place: Path) -> Outcome:
-    """Gate a claim, time it by hand, and return what both say."""
-    repository, packages = repository_of(claim, repositories), installed(claim["packages"])
-    commits = {"base": claim.get("base") or f"{claim['commit']}^", "head": claim["commit"]}
+def judge(case: Case, repositories: Path | None, place: Path) -> Outcome:
+    """Gate a commit, time it by hand, and return both outcomes."""
+    repository, packages = repository_of(case, repositories), installed(case["packages"])
+    commits = {"base": case.get("base") or f"{case['commit']}^", "head": case["commit"]}
     root = place / "project"
     root.mkdir(parents=True)
     gated = Repository(root, create_repository(root))
     for side, commit in commits.items():
-        check_out(repository, claim, commit, place / side)
-        check_out(repository, claim, commit, root)
-        gated.commit({".gitignore": "__pycache__\n.perfkit\n"}, f"The {side} of {claim['commit']}")
+        check_out(repository, case, commit, place / side)
+        check_out(repository, case, commit, root)
+        gated.commit({".gitignore": "__pycache__\n.perfkit\n"}, f"The {side} of {case['commit']}")
     found = gate(root, "--benchmarks", f"{_SPEED}.py", paths=[packages])
-    by_hand = timed_by_hand(place, packages, seed=claim["commit"])
+    by_hand = timed_by_hand(place, packages, seed=case["commit"])
     verdicts, ratios, agreements = {}, {}, set()
     for one in found.comparisons:
         name, estimate = one["benchmark"]["name"].rpartition("::")[2], one["estimate"]
         verdicts[name] = one["verdict"]
         if estimate:
             ratios[name] = [round(estimate[key], 4) for key in ("ratio", "low", "high")]
-        agreements.add(agreement(one["verdict"], by_hand[name], one["margin"]))
+        meant = one["verdict"] == "OTHER RESULT" and case.get("other_result", False)
+        agreements.add("agrees" if meant else agreement(one["verdict"], by_hand[name], one["margin"]))
     return {
         "verdicts": verdicts,
         "ratios": ratios,
@@ -194,7 +201,7 @@ def table(outcomes: Mapping[str, Outcome]) -> list[str]:
                 "" if number else one["agreement"],
             ]
             lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", "| | claims |", "| :--- | ---: |", f"| all | {len(outcomes)} |"]
+    lines += ["", "| | commits |", "| :--- | ---: |", f"| all | {len(outcomes)} |"]
     counted = Counter(one["agreement"] for one in outcomes.values())
     lines += [f"| {word} | {counted[word]} |" for word in _AGREEMENTS]
     lines.append(f"| another result | {sum(one['other_result'] for one in outcomes.values())} |")
@@ -209,25 +216,26 @@ def change(ratio: Sequence[float]) -> str:
 
 
 def main() -> None:
-    """Run the claims that are missing, and fill the page."""
+    """Run the cases that are missing, and fill the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--again", default="", metavar="PATTERN", help="run these claims anew, and no others")
+    parser.add_argument("--again", default="", metavar="PATTERN", help="run these cases anew, and no others")
     parser.add_argument("--repositories", type=Path, help="a folder of OWNER+NAME, instead of GitHub")
     asked = parser.parse_args()
-    outcomes: dict[str, Outcome] = json.loads(OUTCOMES.read_text()) if OUTCOMES.exists() else {}
     failed = False
-    for claim in read_claims():
-        name = claim["name"]
+    for case in read_cases():
+        name, outcomes = case["name"], read_outcomes()
         if not re.search(asked.again, name) if asked.again else name in outcomes:
             continue
-        with tempfile.TemporaryDirectory(prefix="claims-") as folder:
+        with tempfile.TemporaryDirectory(prefix="speedups-") as folder:
             try:
-                outcomes[name] = judge(claim, asked.repositories, Path(folder))
+                found = judge(case, asked.repositories, Path(folder))
             except (RuntimeError, subprocess.CalledProcessError) as error:
                 failed = True
                 print(f"{name}: {error}", file=sys.stderr, flush=True)
                 continue
-        print(f"{name}: {json.dumps(outcomes[name])}", flush=True)
+        print(f"{name}: {json.dumps(found)}", flush=True)
+        # Others may run at the same time.
+        outcomes = read_outcomes() | {name: found}
         rows = ",\n".join(f"{json.dumps(one)}: {json.dumps(outcomes[one])}" for one in sorted(outcomes))
         OUTCOMES.write_text(f"{{\n{rows}\n}}\n")
         DOCUMENT.write_text(filled(DOCUMENT.read_text(), table(outcomes)))
