@@ -49,9 +49,10 @@ def doubt_gains(
     launcher: Launcher,
     *,
     log: Callable[[str], None],
+    until: float = math.inf,
 ) -> tuple[tuple[Comparison, ...], tuple[str, ...]]:
     """Return comparisons with the doubts that a closer look raises at those that became faster, and notes."""
-    until = time.monotonic() + _ALL_S
+    until = min(time.monotonic() + _ALL_S, until)
     if any(map(is_faster, judged)):
         launcher.renew()
     found, unseen, unclear = [], [], []
