@@ -80,7 +80,7 @@ def doubt_gains(
         found.append(one.doubted(*doubts))
     notes = {
         "could not be looked at more closely in time, or failed there": unseen,
-        "too few or too unlike calls in a closer look tell a gain from a cache": unclear,
+        "calls in a closer look were too few or scattered too much to rule out a cache": unclear,
     }
     return tuple(found), tuple(
         f"{listed(names, _MOST_LISTED)} became faster, and {words}" for words, names in notes.items() if names

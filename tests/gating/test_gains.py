@@ -177,7 +177,7 @@ def test_doubts_are_in_the_report_and_in_the_ledger(tmp_path: Path) -> None:
     }
 
 
-def test_a_look_that_cannot_tell_a_gain_from_a_cache_is_unclear() -> None:
+def test_a_look_that_cannot_rule_out_a_cache_is_unclear() -> None:
     def look(same_s: float, moved_s: float) -> Look:
         return Look(
             times={"first": moved_s, "same": same_s, "moved": moved_s},
