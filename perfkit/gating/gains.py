@@ -70,13 +70,14 @@ def doubt_gains(
                 if file not in imports:
                     imports[file] = take_imports(launcher, file, until)
                 doubts += doubts_of((one.base_s, one.head_s), looks, imports[file])
-                if known.cached and "cache" not in {doubt.kind for doubt in doubts}:
-                    doubts.append(Doubt(kind="cache", text=_HITS))
-                if not doubts and is_unclear((one.base_s, one.head_s), looks):
-                    unclear.append(name.rpartition("::")[2])
                 doubts += doubts_of_new_inputs(launcher, known, looks)
             else:
                 unseen.append(name.rpartition("::")[2])
+            if all(doubt.kind != "cache" for doubt in doubts):
+                if known.cached:
+                    doubts.append(Doubt(kind="cache", text=_HITS))
+                elif looks and is_unclear((one.base_s, one.head_s), looks):
+                    unclear.append(name.rpartition("::")[2])
         found.append(one.doubted(*doubts))
     notes = {
         "could not be looked at more closely in time, or failed there": unseen,
