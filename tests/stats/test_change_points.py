@@ -128,6 +128,25 @@ def test_a_slow_rise_is_no_step() -> None:
     assert [] == _places(_trend() * np.linspace(1, 1.05, RUNS))
 
 
+@pytest.mark.parametrize("bend", [lambda part: part, lambda part: part**2, lambda part: max(part - 0.5, 0.0)])
+def test_a_step_on_a_slope_is_found_and_a_bend_is_none(bend: Callable[[float], float]) -> None:
+    rise = 0.2 * np.array([bend(run / 60) for run in range(60)])
+    noise = 0.003 * np.random.default_rng(5).standard_normal((20, 60))
+    step = 0.04 * (np.arange(60) >= 40)
+
+    assert not any(_places(np.exp(rise + one)) for one in noise)
+    assert sum(_places(np.exp(rise + one + step)) == [40] for one in noise) >= 18
+
+
+def test_a_level_that_keeps_coming_back_has_no_step_until_one_lasts() -> None:
+    to_and_fro = np.repeat([0.0, 0.1] * 5, 20) + 0.01 * np.random.default_rng(1).standard_normal(200)
+    lasting = np.where(np.arange(200) >= 180, 0.3, 0.0)
+
+    assert len(_places(np.exp(to_and_fro[:100]))) == 4
+    assert _places(np.exp(to_and_fro)) == []
+    assert _places(np.exp(to_and_fro + lasting)) == [180]
+
+
 def test_few_runs_have_no_step() -> None:
     levels = np.array([1.0, 1.01, 0.99, 1.0, 1.01, 0.99, 2.0, 2.01, 1.99, 2.0, 2.01, 1.99])
 
