@@ -154,13 +154,17 @@ class Creep:
 
 @dataclass(frozen=True, kw_only=True)
 class Rise:
-    """A benchmark that is visibly slower at ``until`` without a clear change point or drift: no alarm."""
+    """A benchmark that visibly changed up to ``until`` without a clear change point or drift: no alarm.
+
+    ``runs`` runs have followed a probable step between two commits; 0 where the level rose little by little.
+    """
 
     benchmark: str
     machine_id: str
     since: str
     until: str
     ratio: float
+    runs: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfkit.model.history import Stretch
-from perfkit.stats.change_points import SHORTEST, FloatArray, Step, find_steps
+from perfkit.stats.change_points import SHORTEST, FloatArray, Step, find_steps, likely_step
 from perfkit.stats.distributions import lower_bound
 
 RUNS = 100
@@ -145,6 +145,16 @@ def test_a_level_that_keeps_coming_back_has_no_step_until_one_lasts() -> None:
     assert len(_places(np.exp(to_and_fro[:100]))) == 4
     assert _places(np.exp(to_and_fro)) == []
     assert _places(np.exp(to_and_fro + lasting)) == [180]
+
+
+def test_three_runs_after_five_deviations_are_a_likely_step_and_outliers_are_none() -> None:
+    found = [likely_step(_trend(seed=seed, steps={97: 1.05})[60:]) for seed in range(100)]
+    noise = [_trend(_heavy, seed=seed)[60:] for seed in range(100)]
+
+    assert sum(one is not None and abs(one[0] - 37) <= 1 and 1.03 < one[1] < 1.08 for one in found) >= 85
+    assert sum(likely_step(one) is not None for one in noise) <= 1
+    assert likely_step(_trend(steps={98: 1.3})[60:]) is None
+    assert likely_step(_trend()[:8]) is None
 
 
 def test_few_runs_have_no_step() -> None:

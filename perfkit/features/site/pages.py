@@ -308,7 +308,7 @@ class _Pages:
                 kind: Kind = "drift" if drift.cause == "code" else "moved"
                 yield alarm(kind, wording.drift_sentence(drift))
             for rise in series.rises:
-                yield alarm("unclear", wording.rise_sentence(rise))
+                yield alarm("unclear" if rise.ratio > 1 else "better", wording.rise_sentence(rise))
             for silence in series.silences:
                 yield alarm("silent", wording.silence_sentence(silence))
 
@@ -476,7 +476,7 @@ def _kinds(lines: Iterable[Fields]) -> dict[str, str]:
         "worse": "worse",
         "drift": "drifted",
         "silent": "silent",
-        "unclear": "rose, cause unclear",
+        "unclear": "slower, cause unclear",
         "better": "better",
         "moved": "moved with its surroundings",
         "accepted": "accepted",
