@@ -53,7 +53,7 @@ class Trend:
 
 @dataclass(frozen=True, kw_only=True)
 class Stretch:
-    """The runs between two change points: mean and sd over ``runs`` runs."""
+    """The runs between two change points: mean and sd over ``runs`` runs, outliers left out."""
 
     mean: float
     sd: float | None

@@ -389,10 +389,12 @@ def _describe(values: FloatArray, logs: FloatArray, found: Sequence[tuple[int, f
 def _describe_one(values: FloatArray, logs: FloatArray, edges: tuple[int, int, int], chance: float) -> Step:
     low, place, high = edges
     change, least, most = _interval(logs, low, place, high)
+    # Outliers stand at the level of their neighbours here too, so that the levels differ by the ratio.
+    kept = np.exp(logs + np.median(np.log(values)))
     return Step(
         place=place,
-        before=_stretch(values[low:place]),
-        after=_stretch(values[place:high]),
+        before=_stretch(kept[low:place]),
+        after=_stretch(kept[place:high]),
         ratio=math.exp(change),
         low=math.exp(least),
         high=math.exp(most),

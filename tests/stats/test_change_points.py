@@ -97,7 +97,11 @@ def test_a_step_has_its_size_and_the_runs_on_either_side() -> None:
     assert step.high / step.low < 1.02
     assert (40, 60) == (step.before.runs, step.after.runs)
     assert pytest.approx(levels[:40].mean()) == step.before.mean
-    assert pytest.approx(levels[40:].std(ddof=1)) == step.after.sd
+    assert pytest.approx(levels[40:].std(ddof=1), rel=0.01) == step.after.sd
+    levels[[50, 70, 71]] *= 1.5
+    (step,) = find_steps(levels)
+    assert pytest.approx(1.05, abs=0.01) == step.ratio
+    assert pytest.approx(step.ratio, abs=0.005) == step.after.mean / step.before.mean
     assert step.chance < 1e-6
 
 
