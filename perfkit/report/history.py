@@ -398,9 +398,10 @@ def _rise_texts(rises: Sequence[Rise], names: Mapping[str, str]) -> Iterator[Tex
         own = one.benchmark if not one.runs else "faster" if one.ratio < 1 else "slower"
         together.setdefault((one.machine_id, one.since, one.until, own), []).append(one)
     for found in list(together.values())[:_MOST_TOGETHER]:
-        who = names[found[0].benchmark] if len(found) == 1 else f"{len(found)} benchmarks"
+        who = names[found[0].benchmark] if len(found) == 1 else f"{len(found)} benchmarks together"
         sentence = rise_sentence(replace(found[0], ratio=statistics.median(one.ratio for one in found)))
-        yield Text.assemble(("unclear ", "bold yellow"), f"  {who}: {sentence}.")
+        why = ". Either the machine changed or shared code did" if len(found) > 1 else ""
+        yield Text.assemble(("unclear ", "bold yellow"), f"  {who}: {sentence}{why}.")
 
 
 def _silence_texts(silences: Sequence[Silence], names: Mapping[str, str]) -> Iterator[Text]:

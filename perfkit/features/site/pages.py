@@ -174,6 +174,7 @@ class _Pages:
                 if (of_kind := [card for card in cards if card.kind == kind])
             ],
             shifts=self.site.history.shifts,
+            unsettled=self._unsettled(),
             metrics=list(dict.fromkeys(one.metric.name for one in self.series)),
             first_metric="time" if "time" in metrics else "",
             machines=self._machines_of(self.series),
@@ -181,6 +182,13 @@ class _Pages:
             facts=self._facts(),
             notes=self._notes(),
         )
+
+    def _unsettled(self) -> int:
+        """Return how many changes of several benchmarks, clear or probable, nobody has reviewed."""
+        history = self.site.history
+        clear = {one.shift for one in history.points if one.shift and one.is_open}
+        probable = Counter((one.machine_id, one.until) for one in history.rises if one.runs)
+        return len(clear) + sum(benchmarks > 1 for benchmarks in probable.values())
 
     def benchmark(self, benchmark: str) -> str:
         """Return the page of a benchmark: its chart, its steps and alarms, and what gates found of it."""
