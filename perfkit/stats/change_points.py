@@ -59,10 +59,10 @@ _SURE, _SURE_CHANCE, _CLARITY_PER_TENTH = 17.0, 0.01, 4.0
 _FEWEST_TO_AND_FRO, _SHUFFLES = 8, 2000
 
 
-# A likely step has three runs on a side, and stands out in a chart: by 3 % and three deviations. One in a
+# A likely step has three runs on a side, and stands out in a chart: by 3 % and 2.5 deviations. One in a
 # hundred trends of identical code has one that is as clear. Outliers count up to six deviations.
 _FEWEST_LIKELY, _LIKELY, _MOST_OFF = 3, 10.0, 6.0
-_VISIBLE, _VISIBLE_SDS = 0.03, 3.0
+_VISIBLE, _VISIBLE_SDS = 0.03, 2.5
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -257,8 +257,12 @@ class WithoutMachine:
         for step in (*self.likely, *self.steps[::-1]):
             place = step.place_in(trend, order)
             if number in step.trends and begin < place < len(trend):
-                before, after = trend.levels[begin:place], trend.levels[place:]
-                ratio = statistics.median(after) / statistics.median(before)
+                # Half of few runs may be outliers, which are slow.
+                before, after = (
+                    np.quantile(trend.levels[begin:place], 0.25),
+                    np.quantile(trend.levels[place:], 0.25),
+                )
+                ratio = float(after / before)
                 if step.has_part(ratio):
                     return place, ratio
         for levels in (self.levels.get(number, trend.levels), trend.levels):
