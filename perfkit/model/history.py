@@ -156,7 +156,8 @@ class Creep:
 class Rise:
     """A benchmark that visibly changed up to ``until`` without a clear change point or drift: no alarm.
 
-    ``runs`` runs have followed a probable step between two commits; 0 where the level rose little by little.
+    ``runs`` runs have followed a probable step between two commits; 0 where the level rose little by little,
+    or made so many ``changes`` that undo one another, by ``ratio`` in the median.
     """
 
     benchmark: str
@@ -165,6 +166,7 @@ class Rise:
     until: str
     ratio: float
     runs: int = 0
+    changes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

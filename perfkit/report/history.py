@@ -136,10 +136,11 @@ def _commits_sentence(point: ChangePoint) -> str:
         return _acquittal(point)
     if point.commits == 0:
         return "Both runs are of the same commit, so no commit made it."
+    if point.shift and point.cause == "code":
+        check = f"perfkit gate --base {short_sha(point.last_before)} --head {short_sha(point.first_after)}"
+        return f"Other benchmarks changed there too: the machine did, or shared code. Check with `{check}`."
     if point.commits > 1:
         return f"One or more of the {point.commits} commits between made it."
-    if point.shift and point.cause == "code":
-        return "Only one commit lies between, but other benchmarks changed there too: it may be the machine."
     return "Only one commit lies between, so it made this change."
 
 
@@ -217,6 +218,9 @@ def rise_sentence(rise: Rise) -> str:
     """Return how far a benchmark rose or stepped, and a command to find the cause, without a full stop."""
     since, until = short_sha(rise.since), short_sha(rise.until)
     check = f"`perfkit gate --base {since} --head {until}`"
+    if rise.changes:
+        size = f"{100 * (rise.ratio - 1):.1f} %"
+        return f"goes to and fro by some {size}, {rise.changes} times since {since}, and none of it lasts"
     if rise.runs:
         few = _RUNS_TO_TELL - rise.runs
         more = f"{counted(few, 'more run')} will tell, or {check}" if few > 0 else f"Check with {check}"
@@ -308,12 +312,14 @@ def history_verdict(report: HistoryReport) -> str:
     stopped = sum(bool(one.stopped) for one in report.silences)
     drifts = sum(one.cause == "code" for one in report.creeps)
     probable = sum(bool(one.runs) for one in report.rises)
+    habits = sum(bool(one.changes) for one in report.rises)
     counts = (
         (losses, "unreviewed regression", ""),
         (len(opened) - losses, "unreviewed improvement", ""),
         (drifts, "benchmark", " drifted"),
         (probable, "benchmark", " probably changed"),
-        (len(report.rises) - probable, "benchmark", " rose for an unclear cause"),
+        (len(report.rises) - probable - habits, "benchmark", " rose for an unclear cause"),
+        (habits, "benchmark", " going to and fro"),
         (stopped, "machine", " stopped measuring"),
         (len(report.silences) - stopped, "benchmark", " no longer measured"),
     )

@@ -61,7 +61,7 @@ _FEWEST_TO_AND_FRO, _SHUFFLES = 8, 2000
 
 # A likely step has three runs on a side, and stands out in a chart: by 3 % and 2.5 deviations. One in a
 # hundred trends of identical code has one that is as clear. Outliers count up to six deviations.
-_FEWEST_LIKELY, _LIKELY, _MOST_OFF = 3, 10.0, 6.0
+_FEWEST_LIKELY, _LIKELY, _MOST_OFF, _RECENT = 3, 10.0, 6.0, 100
 _VISIBLE, _VISIBLE_SDS = 0.03, 2.5
 
 
@@ -105,10 +105,9 @@ def find_steps(
         return _exact_steps(values)
     if len(values) < 2 * SHORTEST or (values == 0).any():
         return ()
-    logs = np.log(values)
-    tamed = tame(logs - np.median(logs))
     threshold = _SURE - _CLARITY_PER_TENTH * math.log10(chance / _SURE_CHANCE)
-    found = _lasting(tamed, _pruned(tamed, _search(tamed, threshold), threshold))
+    tamed, clear = _clear_steps(values, threshold)
+    found = _lasting(tamed, clear)
     steps = _describe(values, tamed, found)
     if sessions is None:
         return steps
@@ -119,6 +118,25 @@ def find_steps(
         for at, step in enumerate(steps)
         if _is_likelier(tamed, *edges[at : at + 3], doubtful=doubtful, threshold=threshold)
     )
+
+
+def _clear_steps(values: FloatArray, threshold: float) -> tuple[FloatArray, list[tuple[int, float]]]:
+    logs = np.log(values)
+    tamed = tame(logs - np.median(logs))
+    return tamed, _pruned(tamed, _search(tamed, threshold), threshold)
+
+
+def to_and_fro(levels: Sequence[float] | FloatArray) -> tuple[int, float] | None:
+    """Return how many changes of a level undo one another, and their median ratio; None where they last."""
+    values = np.asarray(levels, dtype=np.float64)
+    if len(values) < SHORTEST * _FEWEST_TO_AND_FRO:
+        return None
+    tamed, clear = _clear_steps(values, _SURE)
+    if len(clear) == len(_lasting(tamed, clear)):
+        return None
+    edges = [0, *(place for place, _ in clear), len(values)]
+    medians = [float(np.median(tamed[low:high])) for low, high in itertools.pairwise(edges)]
+    return len(clear), math.exp(float(np.median(np.abs(np.diff(medians)))))
 
 
 def describe_step(levels: Sequence[float] | FloatArray, place: int, *, chance: float) -> Step | None:
@@ -134,11 +152,12 @@ def describe_step(levels: Sequence[float] | FloatArray, place: int, *, chance: f
 
 
 def likely_step(levels: Sequence[float] | FloatArray) -> tuple[int, float] | None:
-    """Return the step that a person would see, its first run and its ratio; it may have three runs on a side.
+    """Return the step of the last 100 runs that a person would see: its first run and its ratio.
 
     The runs are compared with one median and with two, as if they scattered by the law of Laplace.
     """
-    logs = np.log(np.asarray(levels, dtype=np.float64))
+    earlier = max(len(levels) - _RECENT, 0)
+    logs = np.log(np.asarray(levels[earlier:], dtype=np.float64))
     places = [
         place
         for place in range(_FEWEST_LIKELY, len(logs) - _FEWEST_LIKELY + 1)
@@ -156,7 +175,7 @@ def likely_step(levels: Sequence[float] | FloatArray) -> tuple[int, float] | Non
     change = float(np.median(logs[place:]) - np.median(logs[:place]))
     clarity = len(logs) * math.log((scatter(logs) + len(logs) * _LEAST_SD) / off[place])
     seen = clarity >= _LIKELY and abs(change) >= max(_VISIBLE, _VISIBLE_SDS * sd)
-    return (place, math.exp(change)) if seen else None
+    return (earlier + place, math.exp(change)) if seen else None
 
 
 def tame(logs: FloatArray) -> FloatArray:

@@ -498,6 +498,20 @@ def test_a_step_of_few_runs_is_probable(scene: Scene, moved: int, since: int) ->
     assert not history_verdict(report).startswith("Nothing")
 
 
+def test_a_level_that_goes_to_and_fro_is_named(scene: Scene) -> None:
+    for seed in range(3):
+        scene.measure(lambda number: 1.0 + 0.2 * (number // 4 % 2), seed=seed)
+
+    report = scene.read()
+
+    assert () == report.points
+    (rise,) = report.rises
+    assert (9, 0) == (rise.changes, rise.runs)
+    assert "9 times" in rise_sentence(rise)
+    assert ["undone"] == [state_of(one).kind for one in series_of(report)]
+    assert "1 benchmark going to and fro" in history_verdict(report)
+
+
 def test_a_sentinel_that_drifts_as_well_acquits_the_commits(scene: Scene) -> None:
     scene.measure_together(dict.fromkeys([NAME, SENTINEL], _drifting), machine=0.005)
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from perfkit.model.history import Stretch
 from perfkit.stats.change_points import SHORTEST, FloatArray, Step, find_steps, likely_step
+from perfkit.stats.change_points import to_and_fro as habit
 from perfkit.stats.distributions import lower_bound
 
 RUNS = 100
@@ -148,6 +149,10 @@ def test_a_level_that_keeps_coming_back_has_no_step_until_one_lasts() -> None:
 
     assert len(_places(np.exp(to_and_fro[:100]))) == 4
     assert _places(np.exp(to_and_fro)) == []
+    changes, ratio = habit(np.exp(to_and_fro)) or (0, 0.0)
+    assert changes == 9
+    assert abs(ratio - 1.1) < 0.02
+    assert habit(np.exp(to_and_fro[:100])) is None
     assert _places(np.exp(to_and_fro + lasting)) == [180]
 
 

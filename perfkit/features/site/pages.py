@@ -316,7 +316,8 @@ class _Pages:
                 kind: Kind = "drift" if drift.cause == "code" else "moved"
                 yield alarm(kind, wording.drift_sentence(drift))
             for rise in series.rises:
-                yield alarm("unclear" if rise.ratio > 1 else "better", wording.rise_sentence(rise))
+                kind = "undone" if rise.changes else "unclear" if rise.ratio > 1 else "better"
+                yield alarm(kind, wording.rise_sentence(rise))
             for silence in series.silences:
                 yield alarm("silent", wording.silence_sentence(silence))
 
@@ -488,7 +489,7 @@ def _kinds(lines: Iterable[Fields]) -> dict[str, str]:
         "better": "better",
         "moved": "moved with its surroundings",
         "accepted": "accepted",
-        "undone": "steady again",
+        "undone": "undone",
         "few": "few runs",
         "steady": "steady",
     }

@@ -155,7 +155,9 @@ def find_rises(
     common: WithoutMachine,
     facts: Facts,
 ) -> Iterator[Rise]:
-    """Yield the benchmarks whose chart visibly steps or rises without a change point or a drift there."""
+    """Yield the benchmarks whose chart visibly steps, rises or goes to and fro without a change point."""
+    from perfkit.stats.change_points import to_and_fro
+
     reported = {(one.benchmark, one.machine_id) for one in drifts}
     numbers = {id(trend): number for number, trend in enumerate(trends)}
     for trend, steps in _with_steps(trends, points):
@@ -165,8 +167,12 @@ def find_rises(
         first, levels = _without_steps(trend, steps, facts.accepted)
         first = max(first, trend.env_ids.index(trend.env_ids[-1]))
         begin = max([first, *(step.place for step in steps)])
+        changes = 0
+        habit = None if steps else to_and_fro(trend.levels)
         seen = common.likely_step(numbers[id(trend)], trend, begin, facts.order)
-        if seen is not None:
+        if habit is not None:
+            (changes, ratio), since, until, runs = habit, 0, len(trend) - 1, 0
+        elif seen is not None:
             place, ratio = seen
             since, until, runs = place - 1, place, len(trend) - place
         elif not any(one.is_open for one in steps) and (rise := _rise(levels, first)):
@@ -181,6 +187,7 @@ def find_rises(
             until=trend.commits[until],
             ratio=ratio,
             runs=runs,
+            changes=changes,
         )
 
 
