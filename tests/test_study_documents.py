@@ -196,7 +196,7 @@ def test_the_page_of_labels(tmp_path: Path) -> None:
         outcomes = json.loads(labels.OUTCOMES.read_text())
         assert text == labels.filled(text, outcomes)
         all_told = sum(one["told"] == one["of"] for one in outcomes["charts"].values())
-        assert f"told in {all_told} of {len(outcomes['charts'])} charts" in text
+        assert f"reported in {all_told} of {len(outcomes['charts'])} charts" in text
         (told,) = scripts["seen"].ask(tmp_path / "charts", [1001])
         assert outcomes["charts"]["1001"] == told
 

@@ -161,7 +161,7 @@ def filled(text: str, outcomes: Mapping[str, Any]) -> str:
 
 
 def _charts(charts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    yield from table_head(["charts", "told", "as a clear change", "called steady", "false"])
+    yield from table_head(["charts", "reported", "as a clear change", "called steady", "false"])
     kinds: dict[str, list[Mapping[str, Any]]] = {}
     for one in charts:
         who = "all benchmarks" if one["shared"] else "one benchmark"
