@@ -17,11 +17,13 @@ from perfkit.model import SIDES, Side
 from perfkit.model.comparisons import Comparison, Doubt, DoubtKind
 from perfkit.runner.lockstep.closer import Look, look_closer
 from perfkit.runner.lockstep.launcher import Launcher
-from perfkit.units import human_seconds, listed
+from perfkit.units import human_seconds
 
 # A benchmark is looked at in this many launches, in the fewest where they or its calls take long; after this
 # many seconds no other one is.
 _LAUNCHES, _FEWEST, _LONG_S, _LONG_CALL_S, _ALL_S = 6, 3, 8.0, 0.25, 60.0
+# They have this many seconds, whatever is left of the budget.
+_LEAST_S = 20.0
 # A gain is gone where less than this share of it remains, by some standard errors; it is itself beyond more.
 _HALF, _ERRORS, _ERRORS_OF_GAIN, _MANY = 0.5, 3.0, 5.0, 5
 # Many calls hold at least half of what was put off, where they hold any of it.
@@ -32,11 +34,12 @@ _SHORT_S = 2e-5
 # The forms of calls with new inputs, and those with the same ones.
 _FRESH = (("copied", "same"), ("moved", "same"), ("shuffled", "again"))
 _HITS = "only cache hits are timed: its later calls run none of the functions that its first one runs"
+_UNSEEN = "it could not be looked at more closely in time, or failed there"
+_UNCLEAR = "its calls with other inputs were too few or scattered too much to rule out a cache"
 # Smaller gains are hidden by the scatter of few calls.
 _LARGE = 0.7
 # Less time before the calls does not count; to read a longer file takes a part of that to import.
 _LEAST_BEFORE_S, _LEAST_IMPORT_S = 2e-5, 1e-3
-_MOST_LISTED = 5
 # Names of temporary files differ from call to call.
 _DRAWN = re.compile(r"tmp\w+|[0-9a-f]{6,}|\d+")
 
@@ -50,12 +53,13 @@ def doubt_gains(
     *,
     log: Callable[[str], None],
     until: float = math.inf,
-) -> tuple[tuple[Comparison, ...], tuple[str, ...]]:
-    """Return comparisons with the doubts that a closer look raises at those that became faster, and notes."""
-    until = min(time.monotonic() + _ALL_S, until)
+) -> tuple[Comparison, ...]:
+    """Return comparisons with the doubts that a closer look raises at those that became faster."""
+    now = time.monotonic()
+    until = min(now + _ALL_S, max(now + _LEAST_S, until))
     if any(map(is_faster, judged)):
         launcher.renew()
-    found, unseen, unclear = [], [], []
+    found = []
     imports: dict[str, Sequence[Pair]] = {}
     for one in judged:
         name = one.benchmark.name
@@ -72,20 +76,14 @@ def doubt_gains(
                 doubts += doubts_of((one.base_s, one.head_s), looks, imports[file])
                 doubts += doubts_of_new_inputs(launcher, known, looks)
             else:
-                unseen.append(name.rpartition("::")[2])
+                doubts.append(Doubt(kind="not compared", text=_UNSEEN))
             if all(doubt.kind != "cache" for doubt in doubts):
                 if known.cached:
                     doubts.append(Doubt(kind="cache", text=_HITS))
                 elif looks and is_unclear((one.base_s, one.head_s), looks):
-                    unclear.append(name.rpartition("::")[2])
+                    doubts.append(Doubt(kind="not compared", text=_UNCLEAR))
         found.append(one.doubted(*doubts))
-    notes = {
-        "could not be looked at more closely in time, or failed there": unseen,
-        "calls in a closer look were too few or scattered too much to rule out a cache": unclear,
-    }
-    return tuple(found), tuple(
-        f"{listed(names, _MOST_LISTED)} became faster, and {words}" for words, names in notes.items() if names
-    )
+    return tuple(found)
 
 
 def take_looks(

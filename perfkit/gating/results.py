@@ -57,7 +57,7 @@ _MOST_SHOWN = 40
 _MOST_INPUTS = 4
 NOTHING = "its calls return nothing"
 # What is no fault of a benchmark that is not faster.
-_OF_GAINS: frozenset[DoubtKind] = frozenset({"other inputs", "aliasing", "own equality"})
+_OF_GAINS: frozenset[DoubtKind] = frozenset({"other inputs", "aliasing", "own equality", "outside the clock"})
 _NOT_REPRODUCIBLE = "its results differ from process to process on base itself"
 
 
@@ -306,6 +306,14 @@ def _of_inputs(base: _Part, head: _Part) -> Iterator[Doubt]:
         # What an object of the project keeps may be its own.
         if one.within is None and _first_name(one.path) in passed:
             yield Doubt(kind="other inputs", text=f"works on other inputs: {one.text}")
+            break
+    for name, before in base["before"].items():
+        # What is private may be a cache that head has no need of.
+        changed = before is not None and base["after"].get(name) not in (None, before)
+        of_code = name not in (*base["passed"], "self") and not name.startswith("_")
+        if changed and of_code and name not in head["before"]:
+            words = f"base's calls change `{name}`, which head's leave out or put off"
+            yield Doubt(kind="outside the clock", text=words)
             break
     known = base["shared"]
     for path, place in head["shared"].items() if not base["cut"] else ():
