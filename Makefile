@@ -149,7 +149,7 @@ peers: $(INSTALLED)
 # Five detectors of steps beside perfkit's, on levels of identical code and on simulated noise: some ten minutes. They
 # come without what else their packages bring along, since one of them asks for other versions than perfkit does.
 # A series of one's own as well, in a file with its "values": make change-points SERIES=FILE.json
-# By other people's labels, and what is told of 200 simulated charts, in three minutes; a folder has series,
+# By other people's labels, and what is reported of 200 simulated charts, in three minutes; a folder has series,
 # annotations, and what other methods found: make change-points LABELS="FOLDER..."
 change-points: $(INSTALLED)
 ifdef LABELS

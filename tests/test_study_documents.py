@@ -195,10 +195,10 @@ def test_the_page_of_labels(tmp_path: Path) -> None:
         labels, text = scripts["labels"], (MEASURED / "labels.md").read_text()
         outcomes = json.loads(labels.OUTCOMES.read_text())
         assert text == labels.filled(text, outcomes)
-        all_told = sum(one["told"] == one["of"] for one in outcomes["charts"].values())
-        assert f"reported in {all_told} of {len(outcomes['charts'])} charts" in text
-        (told,) = scripts["seen"].ask(tmp_path / "charts", [1001])
-        assert outcomes["charts"]["1001"] == told
+        reported = sum(one["reported"] == one["of"] for one in outcomes["charts"].values())
+        assert f"reported in {reported} of {len(outcomes['charts'])} charts" in text
+        (chart,) = scripts["seen"].ask(tmp_path / "charts", [1001])
+        assert outcomes["charts"]["1001"] == chart
 
         # The examples of the measures' authors.
         several = {"1": [10, 20], "2": [11, 20], "3": [10], "4": [0, 5]}

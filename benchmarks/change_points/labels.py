@@ -169,9 +169,9 @@ def _charts(charts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         kinds.setdefault(f"{who}{', ' if beside else ''}{beside}", []).append(one)
     kinds["**all**"] = [one for found in kinds.values() for one in found]
     for kind, found in kinds.items():
-        told, sure = (sum(one[key] == one["of"] for one in found) for key in ("told", "sure"))
+        reported, sure = (sum(one[key] == one["of"] for one in found) for key in ("reported", "sure"))
         steady, false = (sum(bool(one[key]) for one in found) for key in ("steady", "false"))
-        yield table_row([kind, f"{told} of {len(found)}", *map(str, (sure, steady, false))])
+        yield table_row([kind, f"{reported} of {len(found)}", *map(str, (sure, steady, false))])
 
 
 def _table(series: Mapping[str, Any]) -> Iterator[str]:

@@ -1,9 +1,9 @@
-"""Asks what ``perfkit history`` and its pages tell of 200 simulated charts: ``seen.py [NUMBER...]``.
+"""Asks what ``perfkit history`` and its pages report of 200 simulated charts: ``seen.py [NUMBER...]``.
 
 A chart has 30 runs of six benchmarks, a day and a commit apart. One benchmark or all become 5 to 20 % slower
 or faster at one commit, by four or more deviations of single runs, three or more runs before the end. A
 quarter has outliers, a quarter a machine that slowly becomes slower, a quarter both. Without numbers
-it keeps what was told in ``labels.json``, and writes ``docs/measured/labels.md``.
+it keeps what was reported in ``labels.json``, and writes ``docs/measured/labels.md``.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ NEAR = 2
 
 
 def main() -> None:
-    """Draw all charts, or those whose numbers are given, and keep what was told of them."""
+    """Draw all charts, or those whose numbers are given, and keep what was reported of them."""
     with tempfile.TemporaryDirectory() as folder:
         found = list(ask(Path(folder), [int(one) for one in sys.argv[1:]] or CHARTS))
     for one in found:
-        if one["told"] < one["of"] or one["steady"]:
+        if one["reported"] < one["of"] or one["steady"]:
             print(json.dumps(one))
-    told = sum(one["told"] == one["of"] for one in found)
-    print(f"told in {told} of {len(found)}, steady in {sum(one['steady'] for one in found)}")
+    reported = sum(one["reported"] == one["of"] for one in found)
+    print(f"reported in {reported} of {len(found)}, steady in {sum(one['steady'] for one in found)}")
     if len(sys.argv) == 1:
         kept = {**json.loads(OUTCOMES.read_text()), "charts": {str(one["number"]): one for one in found}}
         keep(kept)
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def ask(folder: Path, numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
-    """Yield what is told of charts, in a new repository in a folder."""
+    """Yield what is reported of charts, in a new repository in a folder."""
     repository = Repository(folder, create_repository(folder))
     shas = [repository.commit({"model.py": f"N = {run}\n"}, f"Change {run}") for run in range(RUNS)]
     history.utc_now = lambda: BEGIN + timedelta(days=RUNS + 1)  # type: ignore[attr-defined]
@@ -65,7 +65,7 @@ def ask(folder: Path, numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
         ledger = folder / "ledgers" / str(number)
         Ledger(ledger).append(list(_rows(levels, shas)))
         report = history.read_history(project, ledger)
-        yield {**chart, **what_is_told(report, chart, shas)}
+        yield {**chart, **what_is_reported(report, chart, shas)}
 
 
 def draw(number: int) -> tuple[dict[str, Any], FloatArray]:
@@ -95,19 +95,19 @@ def _rows(levels: FloatArray, shas: list[str]) -> Iterator[Row]:
             yield replace(row, recorded_at=BEGIN + timedelta(days=run))
 
 
-def what_is_told(report: HistoryReport, chart: Mapping[str, Any], shas: list[str]) -> dict[str, Any]:
-    """Return for how many benchmarks the change is told, and whether any of them is called steady."""
+def what_is_reported(report: HistoryReport, chart: Mapping[str, Any], shas: list[str]) -> dict[str, Any]:
+    """Return for how many benchmarks the change is reported, and whether any of them is called steady."""
     moved = BENCHMARKS if chart["shared"] else BENCHMARKS[:1]
     near = shas[chart["place"] - NEAR : chart["place"] + NEAR + 1]
     clear = [(one.benchmark, one.first_after, one.ratio) for one in report.points if one.is_open]
     probable = [(one.benchmark, one.until, one.ratio) for one in report.rises if one.runs]
-    sure, told = (
+    sure, reported = (
         {name for name, sha, ratio in found if sha in near and (ratio > 1) == chart["slower"]}
         for found in (clear, clear + probable)
     )
     kinds = {state_of(one).kind for one in series_of(report) if one.benchmark in moved}
     return {
-        "told": len(told.intersection(moved)),
+        "reported": len(reported.intersection(moved)),
         "sure": len(sure.intersection(moved)),
         "of": len(moved),
         "steady": bool(kinds & {"steady", "undone", "few"}) or history_verdict(report).startswith("Nothing"),

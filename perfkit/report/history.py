@@ -28,7 +28,7 @@ _SHA_DIGITS = 10
 # A smaller chance is not worth a number in a sentence, or in the terminal.
 _ALMOST_NEVER, _HARDLY = 1e-6, 0.0005
 # A clear change point has this many runs after it.
-_RUNS_TO_TELL = 6
+_RUNS_OF_A_STEP = 6
 # This many commits of a change point are named.
 _MOST_SUSPECTS, _MOST_ACQUITTED = 4, 3
 
@@ -222,8 +222,8 @@ def rise_sentence(rise: Rise) -> str:
         size = f"{100 * (rise.ratio - 1):.1f} %"
         return f"goes to and fro by some {size}, {rise.changes} times since {since}, and none of it lasts"
     if rise.runs:
-        few = _RUNS_TO_TELL - rise.runs
-        more = f"{counted(few, 'more run')} will tell, or {check}" if few > 0 else f"Check with {check}"
+        few = _RUNS_OF_A_STEP - rise.runs
+        more = f"{counted(few, 'more run')} will show, or {check}" if few > 0 else f"Check with {check}"
         size = change_text(rise.ratio, WALL_TIME)
         return f"probably {size} since {until}, {counted(rise.runs, 'run')} ago. {more}"
     return (

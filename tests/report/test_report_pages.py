@@ -131,7 +131,7 @@ def test_what_benchmarks_do_together_needs_attention() -> None:
 
     text = _words(page)
     assert "Needs attention 1" in text
-    assert f"20.0 % faster since {trends[0].commits[16][:10]}, 4 runs ago. 2 more runs will tell" in text
+    assert f"20.0 % faster since {trends[0].commits[16][:10]}, 4 runs ago. 2 more runs will show" in text
     assert "steady" not in text
     assert "2 benchmarks probably changed" in history_verdict(report)
 
