@@ -149,11 +149,18 @@ peers: $(INSTALLED)
 # Five detectors of steps beside perfkit's, on levels of identical code and on simulated noise: some ten minutes. They
 # come without what else their packages bring along, since one of them asks for other versions than perfkit does.
 # A series of one's own as well, in a file with its "values": make change-points SERIES=FILE.json
+# By other people's labels, and what is reported of 200 simulated charts, in three minutes; a folder has series,
+# annotations, and what other methods found: make change-points LABELS="FOLDER..."
 change-points: $(INSTALLED)
+ifdef LABELS
+	$(BIN)/python benchmarks/change_points/labels.py $(LABELS)
+	PYTHONPATH=tests $(BIN)/python benchmarks/change_points/seen.py
+else
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt asv ruptures
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		apache-otava==0.8.0 skchange==0.18.0 fastcpd==1.3.1
 	$(BIN)/python benchmarks/change_points/point_study.py $(SERIES)
+endif
 
 # Thousands of bisects of recorded launches: some twenty minutes. A look at fewer of each kind:
 # make bisect-study BISECTS="--ranges 20"

@@ -190,6 +190,39 @@ SECTIONS = [
 ]
 
 
+def test_the_page_of_labels(tmp_path: Path) -> None:
+    with study_scripts(("change_points",), ("labels", "seen", "detectors")) as scripts:
+        labels, text = scripts["labels"], (MEASURED / "labels.md").read_text()
+        outcomes = json.loads(labels.OUTCOMES.read_text())
+        assert text == labels.filled(text, outcomes)
+        reported = sum(one["reported"] == one["of"] for one in outcomes["charts"].values())
+        assert f"reported in {reported} of {len(outcomes['charts'])} charts" in text
+        (chart,) = scripts["seen"].ask(tmp_path / "charts", [1001])
+        assert outcomes["charts"]["1001"] == chart
+
+        # The examples of the measures' authors.
+        several = {"1": [10, 20], "2": [11, 20], "3": [10], "4": [0, 5]}
+        assert 1.0 == labels.score(several, [10, 20], 50)["f1"]
+        assert 0.9091 == labels.score({"1": [], "2": [10], "3": [50]}, [10], 60)["f1"]
+        assert 0.7963 == labels.score({"1": [10, 20], "2": [10], "3": [0, 5]}, [10, 20], 45)["cover"]
+
+        values = [1 + 0.01 * (run % 3) + (run >= 30) for run in range(60)]
+        series = {"name": "a", "n_obs": 60, "n_dim": 1, "series": [{"raw": values}]}
+        files: dict[str, object] = {
+            "annotations.json": {"a": {"1": [30], "2": [28]}, "unread": {"1": []}},
+            "datasets/a.json": series,
+            "rivals/a/default_pelt/1.json": {"result": {"cplocations": [30, 50]}},
+            "tables/default_f1_full.json": {"a": {"amoc": 0.5, "zero": 0.1}, "unread": {"amoc": 1.0}},
+        }
+        for name, content in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(json.dumps(content))
+        (judged,) = labels.judge([tmp_path]).values()
+    assert [30] == judged["places"]
+    assert (1.0, 0.8, 0.5) == tuple(judged["scores"][name]["f1"] for name in ("perfkit", "pelt", "amoc"))
+    assert {"perfkit", "nothing", "pelt", "amoc"} == judged["scores"].keys()
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.stem)
 def test_a_report_is_what_the_ledger_holds(document: Path, tmp_path: Path) -> None:
     named = re.search(r"run `([0-9a-f-]{36})`", document.read_text())

@@ -20,9 +20,18 @@ PACKAGES = {
 }
 
 
+# The module of each detector that is not perfkit's own.
+_MODULES = {"Otava": "otava", "PELT": "ruptures", "asv": "asv", "skchange": "skchange", "fastcpd": "fastcpd"}
+
+
+def is_installed(name: str) -> bool:
+    """Return whether a detector can run here."""
+    return name not in _MODULES or importlib.util.find_spec(_MODULES[name]) is not None
+
+
 def missing_packages() -> list[str]:
     """Return the packages, as pip takes them, that are not installed."""
-    return [package for module, package in PACKAGES.items() if importlib.util.find_spec(module) is None]
+    return [PACKAGES[module] for name, module in _MODULES.items() if not is_installed(name)]
 
 
 def perfkit(levels: FloatArray) -> list[int]:

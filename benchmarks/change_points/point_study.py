@@ -1,9 +1,9 @@
 """Tries detectors of steps on levels of known truth: ``python benchmarks/change_points/point_study.py``.
 
 It writes ``outcomes.json`` beside it, and ``docs/measured/change-points.md`` from that. All is drawn from
-fixed numbers, so it comes out the same on any machine; in two processes it takes some ten minutes. A series
-that is not part of this repository may be named, a JSON file with its ``values``; without one, what the
-detectors found in the last is kept. With ``--render`` the document alone is written.
+fixed numbers, so it comes out the same on any machine; in two processes it takes some ten minutes. What
+detectors found that are not installed is kept. A series that is not part of this repository may be named, a
+JSON file with its ``values``; else that of the last is kept. With ``--render`` it only writes the document.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from detectors import DETECTORS, missing_packages
+from detectors import DETECTORS, is_installed, missing_packages
 from point_tables import render
 from series import (
     FIRST_LAUNCHES,
@@ -34,12 +34,11 @@ from series import (
     TUNED_ON,
     Level,
     Window,
-    read_levels,
     read_windows,
     simulate,
 )
 
-from perfkit.stats.change_points import FloatArray, find_steps, remove_common_factor
+from perfkit.stats.change_points import FloatArray, find_steps
 
 HERE = Path(__file__).parent
 OUTCOMES = HERE / "outcomes.json"
@@ -52,29 +51,34 @@ _DRAWS = 10
 _OWN_SERIES, _PEERS_SERIES = 10_000, 1_000
 _SIZED_SERIES = 500
 _SEED = 20261125
-_SD_PER_MAD = 1.4826
 Task = tuple[Any, ...]
+_INSTALLED = [name for name in DETECTORS if is_installed(name)]
 
 
 def main() -> None:
     """Run the study and write its outcomes and its document."""
     if sys.argv[1:] != ["--render"]:
         if missing := missing_packages():
-            raise SystemExit(f"install what it compares with: pip install --no-deps {' '.join(missing)}")
+            print(f"kept, not tried again: {', '.join(missing)}")
         OUTCOMES.write_text(json.dumps(_outcomes(sys.argv[1:]), indent=1) + "\n")
     DOCUMENT.write_text(render(json.loads(OUTCOMES.read_text())))
 
 
 def _outcomes(arguments: Sequence[str]) -> dict[str, Any]:
+    kept = json.loads(OUTCOMES.read_text())
+
+    def with_kept(part: str, job: Callable[[Task], dict[str, Any]], tasks: Iterable[Task]) -> list[Any]:
+        all_tasks = list(tasks)
+        others = iter([one for one in kept[part] if one["detector"] not in _INSTALLED])
+        own = iter(_run(pool, job, [task for task in all_tasks if task[-1] in _INSTALLED]))
+        return [next(own if task[-1] in _INSTALLED else others) for task in all_tasks]
+
     with ProcessPoolExecutor(2) as pool:
         return {
-            "windows": {study: len(read_windows(study)) for study in (TUNED_ON, HELD_OUT)},
-            "null": _run(pool, count_real, _real_tasks()),
-            "machine": _run(pool, count_machine, [(study,) for study in (TUNED_ON, HELD_OUT)]),
-            "simulated": _run(pool, count_simulated, _simulated_tasks()),
-            "stepped": _run(pool, count_stepped, _stepped_tasks()),
+            "null": with_kept("null", count_real, _real_tasks()),
+            "simulated": with_kept("simulated", count_simulated, _simulated_tasks()),
+            "stepped": with_kept("stepped", count_stepped, _stepped_tasks()),
             "sizes": _run(pool, count_sizes, _size_tasks()),
-            "levels": _run(pool, compare_levels, [(study,) for study in (TUNED_ON, HELD_OUT)]),
             "series": _known_series(arguments),
         }
 
@@ -129,14 +133,6 @@ def count_real(task: Task) -> dict[str, Any]:
         "found": found,
         "of": len(series),
     }
-
-
-def count_machine(task: Task) -> dict[str, Any]:
-    """Count the windows in which perfkit finds that the machine moved."""
-    (study,) = task
-    windows = _windows(study, "quickest")
-    moved = sum(bool(remove_common_factor(window.table).machine_steps()) for window in windows)
-    return {"study": study, "found": moved, "of": len(windows)}
 
 
 def _simulated_tasks() -> Iterable[Task]:
@@ -224,48 +220,13 @@ def count_sizes(task: Task) -> dict[str, Any]:
     }
 
 
-def compare_levels(task: Task) -> dict[str, Any]:
-    """Return the spread of identical code by kinds of level, in percent, and which steps of 5 % are found."""
-    (study,) = task
-    spreads = {}
-    kinds: tuple[Level, ...] = ("quickest", "median", "mean")
-    for level in kinds:
-        table = read_levels(study, level)
-        spreads[level] = [_spreads(table), _spreads(remove_common_factor(table).levels)]
-    found = {level: _recall_of(study, level) for level in kinds}
-    return {"study": study, "spreads": spreads, "found": found}
-
-
-def _spreads(table: FloatArray) -> list[float]:
-    """Return each benchmark's deviation by the median absolute deviation, in percent."""
-    logs = np.log(table)
-    off = np.abs(logs - np.nanmedian(logs, axis=0))
-    return [float(spread) for spread in 100 * _SD_PER_MAD * np.nanmedian(off, axis=0)]
-
-
-def _recall_of(study: str, level: Level) -> list[int]:
-    """Return how many steps of 5 % perfkit finds in levels of a kind, of how many."""
-    right = of = 0
-    for number, window in enumerate(_windows(study, level)):
-        for benchmark in range(window.table.shape[1]):
-            source = np.random.default_rng([_SEED, 50, number, benchmark])
-            for _ in range(_DRAWS):
-                run = int(source.integers(FROM_ENDS, RUNS - FROM_ENDS + 1))
-                stepped = window.stepped(
-                    benchmark, run=run, ratio=1.05 if source.random() < 1 / 2 else 1 / 1.05
-                )
-                found = DETECTORS["perfkit"](stepped.series(benchmark, without_factor=True))
-                right += any(abs(place - window.place(benchmark, run)) <= NEAR for place in found)
-                of += 1
-    return [right, of]
-
-
 def _known_series(arguments: Sequence[str]) -> Mapping[str, Any]:
     """Return where each detector sees steps in a series of which people know some."""
     if not arguments:
         return dict(json.loads(OUTCOMES.read_text())["series"])
     values = np.array(json.loads(Path(arguments[0]).read_text())["values"], dtype=np.float64)
-    return {name: detector(values) for name, detector in DETECTORS.items()}
+    known = dict(json.loads(OUTCOMES.read_text())["series"])
+    return known | {name: DETECTORS[name](values) for name in _INSTALLED}
 
 
 if __name__ == "__main__":

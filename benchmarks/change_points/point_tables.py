@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from detectors import DETECTORS, PACKAGES
-from series import HELD_OUT, NOISES, RUNS, STRIDE, TUNED_ON
+from detectors import DETECTORS
+from series import HELD_OUT, RUNS, STRIDE, TUNED_ON
 
 from perfkit.report.markdown_table import table_head, table_row
 from perfkit.stats.distributions import upper_bound
@@ -17,11 +17,22 @@ Outcome = Mapping[str, Any]
 TEMPLATE = Path(__file__).with_name("document.md")
 NAMES = tuple(DETECTORS)
 _HOURS = {TUNED_ON: "first", HELD_OUT: "second"}
-_LEVELS = {
-    ("quickest", False): "as measured",
-    ("quickest", True): "adjusted",
-    ("launch", False): "one launch, as measured",
-    ("launch", True): "one launch, adjusted",
+_LEVELS = {False: "as measured", True: "adjusted"}
+# The others of ``NOISES`` are alike.
+_SHOWN = (
+    "normal",
+    "heavy tails: t of 3 degrees",
+    "skewed: lognormal",
+    "... by 0.3",
+    "... by the whole sd",
+    "bursts of one to three runs",
+    "every fifth run slow, at random",
+    "a steady rise by two sds",
+)
+_WORDS = {
+    "... by 0.1": "wandering by 0.1 of the sd",
+    "... by 0.3": "wandering by 0.3 of the sd",
+    "... by the whole sd": "sessions that differ by the sd",
 }
 
 
@@ -33,12 +44,10 @@ def render(outcomes: Outcome) -> str:
     """
     tables: dict[str, Iterator[str]] = {
         "null": _real(outcomes["null"]),
-        "machine": _machine(outcomes["machine"]),
         "simulated": _simulated(outcomes["simulated"]),
         "stepped": _stepped(outcomes["stepped"]),
         "sizes": _sizes(outcomes["sizes"]),
         "series": _known(outcomes["series"]),
-        "levels": _levels(outcomes["levels"]),
     }
     text = TEMPLATE.read_text()
     places = re.findall(r"^<!-- (\w+) -->$", text, re.MULTILINE)
@@ -58,28 +67,23 @@ def _by_detector(outcomes: Sequence[Outcome], cell: Callable[[Outcome], str]) ->
 def _real(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield from table_head(["ledger, levels", *NAMES])
     for study, hours in _HOURS.items():
-        for (level, without_factor), words in _LEVELS.items():
+        for without_factor, words in _LEVELS.items():
             rows = [
                 one
                 for one in outcomes
-                if (one["study"], one["level"], one["without_factor"]) == (study, level, without_factor)
+                if (one["study"], one["level"], one["without_factor"], one["stride"])
+                == (study, "quickest", without_factor, STRIDE)
             ]
-            apart = {one["detector"]: one for one in rows if one["stride"] == RUNS}
-
-            def cell(outcome: Outcome, apart: Mapping[str, Outcome] = apart) -> str:
-                own = apart[outcome["detector"]]
-                most = 100 * upper_bound(own["found"], own["of"])
-                return f"{outcome['found']}/{outcome['of']} ({own['found']}/{own['of']}: {most:.0f})"
-
-            near = [one for one in rows if one["stride"] == STRIDE]
-            yield table_row([f"{hours}: {words}", *_by_detector(near, cell)])
-
-
-def _machine(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    named = " and ".join(
-        f"{one['found']} of {one['of']} windows of the {_HOURS[one['study']]} ledger" for one in outcomes
-    )
-    yield f"perfkit reports a change point of the machine (the common factor) in {named}."
+            cells = _by_detector(rows, lambda outcome: f"{outcome['found']}/{outcome['of']}")
+            yield table_row([f"{hours}: {words}", *cells])
+    own = [one for one in outcomes if one["detector"] == "perfkit" and one["without_factor"]]
+    apart, near = ([one for one in own if one["stride"] == stride] for stride in (RUNS, STRIDE))
+    found, of = (sum(one[key] for one in apart) for key in ("found", "of"))
+    overlapping = "/".join(str(sum(one[key] for one in near)) for key in ("found", "of"))
+    yield ""
+    yield f"With levels of single launches as well, perfkit reports one in {found} of {of} adjusted windows"
+    most = f"at most {100 * upper_bound(found, of):.2g} %"
+    yield f"without overlap ({most}), and in {overlapping} with overlap."
 
 
 def _simulated(outcomes: Sequence[Outcome]) -> Iterator[str]:
@@ -90,24 +94,20 @@ def _simulated(outcomes: Sequence[Outcome]) -> Iterator[str]:
         most = 100 * upper_bound(outcome["found"], outcome["of"])
         return f"{share} ({most:.2g})" if outcome["detector"] == "perfkit" else share
 
-    for noise in NOISES:
-        words = noise.replace("occasions", "sessions")
+    for noise in _SHOWN:
+        words = _WORDS.get(noise, noise)
         yield table_row([words, *_by_detector([one for one in outcomes if one["noise"] == noise], cell)])
 
 
 def _stepped(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    yield from table_head(["ledger, levels", *NAMES])
+    yield from table_head(["ledger", *NAMES])
     for study, hours in _HOURS.items():
-        for without_factor in (True, False):
-            rows = [
-                one for one in outcomes if (one["study"], one["without_factor"]) == (study, without_factor)
-            ]
-            by_size = [
-                _by_detector([one for one in rows if one["size"] == size], _stepped_cell)
-                for size in sorted({one["size"] for one in rows})
-            ]
-            cells = (", ".join(cells) for cells in zip(*by_size, strict=True))
-            yield table_row([f"{hours}: {_LEVELS['quickest', without_factor]}", *cells])
+        rows = [one for one in outcomes if one["study"] == study and one["without_factor"]]
+        by_size = [
+            _by_detector([one for one in rows if one["size"] == size], _stepped_cell)
+            for size in sorted({one["size"] for one in rows})
+        ]
+        yield table_row([hours, *(", ".join(cells) for cells in zip(*by_size, strict=True))])
 
 
 def _stepped_cell(outcome: Outcome) -> str:
@@ -121,9 +121,9 @@ def _percent(count: int, of: int) -> str:
 
 
 def _sizes(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    sizes = sorted({one["deviations"] for one in outcomes})
+    sizes = sorted({one["deviations"] for one in outcomes})[1:-1]
     yield from table_head(["noise", *(f"{size:g}" for size in sizes)])
-    for noise in dict.fromkeys(one["noise"] for one in outcomes):
+    for noise in ("normal", "heavy tails: t of 3 degrees", "... by 0.1"):
         cells = [
             ", ".join(
                 f"{_percent(one['right'], one['of'])}/{_percent(one['held'], one['right'])}"
@@ -132,30 +132,10 @@ def _sizes(outcomes: Sequence[Outcome]) -> Iterator[str]:
             )
             for size in sizes
         ]
-        words = {"... by 0.5": "neighbours correlate by 0.5", "... by 0.1": "wandering by 0.1"}
-        yield table_row([words.get(noise, noise), *cells])
+        yield table_row([_WORDS.get(noise, noise), *cells])
 
 
 def _known(series: Outcome) -> Iterator[str]:
-    yield from table_head(["detector", "change points at"])
-    for name in NAMES:
-        places = series[name]
-        few = ", ".join(map(str, places[:12]))
-        yield table_row([name, f"{few} and {len(places) - 12} more" if len(places) > 12 else few])
-    yield ""
-    packages = ", ".join(f"`{package}`" for package in PACKAGES.values())
-    yield f"Versions: {packages}; settings in `benchmarks/change_points/detectors.py`."
-
-
-def _levels(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    yield from table_head(["ledger, rounds", "as measured", "adjusted", "found, %"])
-    for one in outcomes:
-        for level, spreads in one["spreads"].items():
-            cells = [_spread(kind) for kind in spreads]
-            yield table_row([f"{_HOURS[one['study']]}: {level}", *cells, _percent(*one["found"][level])])
-
-
-def _spread(values: Sequence[float]) -> str:
-    ordered = sorted(values)
-    middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
-    return f"{middle:.1f} ({ordered[0]:.1f} to {ordered[-1]:.1f})"
+    places = ", ".join(map(str, series["perfkit"]))
+    others = ", ".join(f"{name} {len(series[name])}" for name in NAMES[1:])
+    yield f"perfkit finds {places}; the others find so many: {others}."

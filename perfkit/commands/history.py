@@ -115,7 +115,7 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
         points=tuple(points),
         shifts=tuple(shifts_of(common, trends, points, facts.is_sentinel)),
         creeps=drifts,
-        rises=tuple(find_rises(trends, points, drifts, facts)),
+        rises=tuple(find_rises(trends, points, drifts, common, facts)),
         silences=tuple(
             one
             for one in silences

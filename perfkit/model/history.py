@@ -53,7 +53,7 @@ class Trend:
 
 @dataclass(frozen=True, kw_only=True)
 class Stretch:
-    """The runs between two change points: mean and sd over ``runs`` runs."""
+    """The runs between two change points: mean and sd over ``runs`` runs, outliers left out."""
 
     mean: float
     sd: float | None
@@ -154,13 +154,19 @@ class Creep:
 
 @dataclass(frozen=True, kw_only=True)
 class Rise:
-    """A benchmark that is visibly slower at ``until`` without a clear change point or drift: no alarm."""
+    """A benchmark that visibly changed up to ``until`` without a clear change point or drift: no alarm.
+
+    ``runs`` runs have followed a probable step between two commits; 0 where the level rose little by little,
+    or made so many ``changes`` that undo one another, by ``ratio`` in the median.
+    """
 
     benchmark: str
     machine_id: str
     since: str
     until: str
     ratio: float
+    runs: int = 0
+    changes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ import shlex
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from rich.console import Group, RenderableType
@@ -26,6 +27,8 @@ _LARGEST_IN_PERCENT, _SMALLEST_IN_PERCENT = 3.0, 0.2
 _SHA_DIGITS = 10
 # A smaller chance is not worth a number in a sentence, or in the terminal.
 _ALMOST_NEVER, _HARDLY = 1e-6, 0.0005
+# A clear change point has this many runs after it.
+_RUNS_OF_A_STEP = 6
 # This many commits of a change point are named.
 _MOST_SUSPECTS, _MOST_ACQUITTED = 4, 3
 
@@ -133,10 +136,11 @@ def _commits_sentence(point: ChangePoint) -> str:
         return _acquittal(point)
     if point.commits == 0:
         return "Both runs are of the same commit, so no commit made it."
+    if point.shift and point.cause == "code":
+        check = f"perfkit gate --base {short_sha(point.last_before)} --head {short_sha(point.first_after)}"
+        return f"Other benchmarks changed there too: the machine did, or shared code. Check with `{check}`."
     if point.commits > 1:
         return f"One or more of the {point.commits} commits between made it."
-    if point.shift and point.cause == "code":
-        return "Only one commit lies between, but other benchmarks changed there too: it may be the machine."
     return "Only one commit lies between, so it made this change."
 
 
@@ -211,11 +215,20 @@ def shift_sentence(shift: Shift) -> str:
 
 
 def rise_sentence(rise: Rise) -> str:
-    """Return how far a benchmark rose, and a command to find the cause, without a full stop."""
+    """Return how far a benchmark rose or stepped, and a command to find the cause, without a full stop."""
     since, until = short_sha(rise.since), short_sha(rise.until)
+    check = f"`perfkit gate --base {since} --head {until}`"
+    if rise.changes:
+        size = f"{100 * (rise.ratio - 1):.1f} %"
+        return f"goes to and fro by some {size}, {rise.changes} times since {since}, and none of it lasts"
+    if rise.runs:
+        few = _RUNS_OF_A_STEP - rise.runs
+        more = f"{counted(few, 'more run')} will show, or {check}" if few > 0 else f"Check with {check}"
+        size = change_text(rise.ratio, WALL_TIME)
+        return f"probably {size} since {until}, {counted(rise.runs, 'run')} ago. {more}"
     return (
         f"{change_text(rise.ratio, WALL_TIME)} than at its best level, {since}, without a clear change point"
-        f" or drift, so it may be the machine. Check with `perfkit gate --base {since} --head {until}`"
+        f" or drift, so it may be the machine. Check with {check}"
     )
 
 
@@ -282,10 +295,7 @@ def history_view(report: HistoryReport) -> Group:
             )
             for one in report.creeps
         ),
-        *(
-            Text.assemble(("unclear ", "bold yellow"), f"  {names[one.benchmark]}: {rise_sentence(one)}.")
-            for one in report.rises[:_MOST_TOGETHER]
-        ),
+        *_rise_texts(report.rises, names),
         *_silence_texts(report.silences, names),
         _trends_table(report, names),
         *([Group(*reviewed)] if reviewed else []),
@@ -301,11 +311,15 @@ def history_verdict(report: HistoryReport) -> str:
     losses = sum(point.worse for point in opened)
     stopped = sum(bool(one.stopped) for one in report.silences)
     drifts = sum(one.cause == "code" for one in report.creeps)
+    probable = sum(bool(one.runs) for one in report.rises)
+    habits = sum(bool(one.changes) for one in report.rises)
     counts = (
         (losses, "unreviewed regression", ""),
         (len(opened) - losses, "unreviewed improvement", ""),
         (drifts, "benchmark", " drifted"),
-        (len(report.rises), "benchmark", " rose for an unclear cause"),
+        (probable, "benchmark", " probably changed"),
+        (len(report.rises) - probable - habits, "benchmark", " rose for an unclear cause"),
+        (habits, "benchmark", " going to and fro"),
         (stopped, "machine", " stopped measuring"),
         (len(report.silences) - stopped, "benchmark", " no longer measured"),
     )
@@ -381,6 +395,19 @@ def _shift_text(shift: Shift, opened: Iterable[ChangePoint], names: Mapping[str,
     if len(own) > _MOST_TOGETHER:
         text.append(f"\n{_INDENT}and {len(own) - _MOST_TOGETHER} more")
     return text
+
+
+def _rise_texts(rises: Sequence[Rise], names: Mapping[str, str]) -> Iterator[Text]:
+    """Yield a text for each rise, and for the probable steps that benchmarks made together."""
+    together: dict[tuple[str, ...], list[Rise]] = {}
+    for one in rises:
+        own = one.benchmark if not one.runs else "faster" if one.ratio < 1 else "slower"
+        together.setdefault((one.machine_id, one.since, one.until, own), []).append(one)
+    for found in list(together.values())[:_MOST_TOGETHER]:
+        who = names[found[0].benchmark] if len(found) == 1 else f"{len(found)} benchmarks together"
+        sentence = rise_sentence(replace(found[0], ratio=statistics.median(one.ratio for one in found)))
+        why = ". Either the machine changed or shared code did" if len(found) > 1 else ""
+        yield Text.assemble(("unclear ", "bold yellow"), f"  {who}: {sentence}{why}.")
 
 
 def _silence_texts(silences: Sequence[Silence], names: Mapping[str, str]) -> Iterator[Text]:

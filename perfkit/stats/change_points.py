@@ -1,9 +1,9 @@
 """Change points: where the level of a benchmark changed for good, by how much, and how sure that is.
 
-A trend is the levels of runs in commit order. Runs scatter, some are outliers, and the machine drifts. A
+A trend is the levels of runs in commit order. Runs scatter, some are outliers, and levels wander and rise. A
 change point is reported where the runs are far more likely with it than without it, *for any drift*: a ratio
-of likelihoods under the local level model (Harvey 1989, 2.3), in which either side may have the drift that
-suits it best.
+of likelihoods under the local level and the local linear trend model (Harvey 1989, 2.3), in which either side
+may have the drift that suits it best. Changes of a level that keeps coming back are none.
 ``docs/measured/change-points.md`` has the figures.
 """
 
@@ -30,14 +30,17 @@ SHORTEST = 6
 _SHORTEST_EXACT = 3
 # How many runs are compared at once: older ones matter little where a machine drifts.
 _LENGTHS = (12, 18, 25, 35, 50, 70, 100, 140, 200)
-# The sd of the drift from run to run, in parts of the sd of single runs.
-_DRIFTS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 2.0)
-# Log-likelihood penalty for each drift strength: clustered levels look like both drift and a step.
-_DOUBTS = (0.0, 0.0, 0.0, 2.0, 6.0, 4.0, 0.0)
+# The sd of a walk from run to run, in parts of the sd of single runs, and the log-likelihood penalty of a
+# step beside it: clustered levels look like both a walk and a step.
+_WALKS = ((0.0, 0.0), (0.05, 0.0), (0.1, 0.0), (0.2, 2.0), (0.4, 6.0), (0.8, 4.0), (2.0, 0.0))
+# Likewise the sd of a slope's walk; a window may rise by some hundred sds of single runs.
+_BENDS, _RISE = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0), 100.0
 # Likewise with few runs, which hardly distinguish drift from a step.
 _FEW_RUNS, _DOUBT_OF_FEW = 35, 2.0
 # Windows begin at each run where fewer runs than these are looked through.
 _EVERY_RUN = 50
+# Neighbours have a slope where the medians of their quarters rise evenly.
+_PARTS = 4
 # Runs count in full up to 2.5 deviations from the median of their neighbours, and not at all beyond 5.
 _COUNTS_IN_FULL, _COUNTS_NOTHING = 2.5, 5.0
 _NEIGHBOURS, _FEW_NEIGHBOURS = 21, 11
@@ -52,6 +55,14 @@ _AS_WELL = 10.0
 # At most one in a hundred simulated trends of 100 runs has a step as clear as the first of these; a tenth of
 # them have one that is clearer by the last.
 _SURE, _SURE_CHANCE, _CLARITY_PER_TENTH = 17.0, 0.01, 4.0
+# Fewer changes of random sign go to and fro by chance in more than one of a hundred trends.
+_FEWEST_TO_AND_FRO, _SHUFFLES = 8, 2000
+
+
+# A likely step has three runs on a side, and stands out in a chart: by 3 % and 2.5 deviations. One in a
+# hundred trends of identical code has one that is as clear. Outliers count up to six deviations.
+_FEWEST_LIKELY, _LIKELY, _MOST_OFF, _RECENT = 3, 10.0, 6.0, 100
+_VISIBLE, _VISIBLE_SDS = 0.03, 2.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,10 +105,9 @@ def find_steps(
         return _exact_steps(values)
     if len(values) < 2 * SHORTEST or (values == 0).any():
         return ()
-    logs = np.log(values)
-    tamed = tame(logs - np.median(logs))
     threshold = _SURE - _CLARITY_PER_TENTH * math.log10(chance / _SURE_CHANCE)
-    found = _pruned(tamed, _search(tamed, threshold), threshold)
+    tamed, clear = _clear_steps(values, threshold)
+    found = _lasting(tamed, clear)
     steps = _describe(values, tamed, found)
     if sessions is None:
         return steps
@@ -108,6 +118,25 @@ def find_steps(
         for at, step in enumerate(steps)
         if _is_likelier(tamed, *edges[at : at + 3], doubtful=doubtful, threshold=threshold)
     )
+
+
+def _clear_steps(values: FloatArray, threshold: float) -> tuple[FloatArray, list[tuple[int, float]]]:
+    logs = np.log(values)
+    tamed = tame(logs - np.median(logs))
+    return tamed, _pruned(tamed, _search(tamed, threshold), threshold)
+
+
+def to_and_fro(levels: Sequence[float] | FloatArray) -> tuple[int, float] | None:
+    """Return how many changes of a level undo one another, and their median ratio; None where they last."""
+    values = np.asarray(levels, dtype=np.float64)
+    if len(values) < SHORTEST * _FEWEST_TO_AND_FRO:
+        return None
+    tamed, clear = _clear_steps(values, _SURE)
+    if len(clear) == len(_lasting(tamed, clear)):
+        return None
+    edges = [0, *(place for place, _ in clear), len(values)]
+    medians = [float(np.median(tamed[low:high])) for low, high in itertools.pairwise(edges)]
+    return len(clear), math.exp(float(np.median(np.abs(np.diff(medians)))))
 
 
 def describe_step(levels: Sequence[float] | FloatArray, place: int, *, chance: float) -> Step | None:
@@ -122,19 +151,54 @@ def describe_step(levels: Sequence[float] | FloatArray, place: int, *, chance: f
     return _describe_one(values, tame(logs - np.median(logs)), (low, place, high), chance)
 
 
+def likely_step(levels: Sequence[float] | FloatArray) -> tuple[int, float] | None:
+    """Return the step of the last 100 runs that a person would see: its first run and its ratio.
+
+    The runs are compared with one median and with two, as if they scattered by the law of Laplace.
+    """
+    earlier = max(len(levels) - _RECENT, 0)
+    logs = np.log(np.asarray(levels[earlier:], dtype=np.float64))
+    places = [
+        place
+        for place in range(_FEWEST_LIKELY, len(logs) - _FEWEST_LIKELY + 1)
+        if max(place, len(logs) - place) >= SHORTEST
+    ]
+    if not places:
+        return None
+    sd = max(_SD_PER_MAD * float(np.median(np.abs(np.diff(logs)))) / math.sqrt(2), _LEAST_SD)
+
+    def scatter(part: FloatArray) -> float:
+        return float(np.minimum(np.abs(part - np.median(part)), _MOST_OFF * sd).sum())
+
+    off = {place: scatter(logs[:place]) + scatter(logs[place:]) + len(logs) * _LEAST_SD for place in places}
+    place = min(off, key=off.__getitem__)
+    change = float(np.median(logs[place:]) - np.median(logs[:place]))
+    clarity = len(logs) * math.log((scatter(logs) + len(logs) * _LEAST_SD) / off[place])
+    seen = clarity >= _LIKELY and abs(change) >= max(_VISIBLE, _VISIBLE_SDS * sd)
+    return (earlier + place, math.exp(change)) if seen else None
+
+
 def tame(logs: FloatArray) -> FloatArray:
     """Return log levels in which outliers stand at the level of their neighbours.
 
-    The level beside a run is the median of 21 runs: those around it, up to it or from it on, whichever is
-    nearest to it, so that a step stays as it is; at either end also of the 11 last ones. This is Hampel's
-    three-part estimate (Andrews et al. 1972) with the middle part left out.
+    The level beside a run is the median of 21 runs, along their slope: those around it, up to it or from it
+    on, whichever is nearest to it, so that a step stays as it is; at either end also of the 11 last ones.
+    This is Hampel's three-part estimate (Andrews et al. 1972) with the middle part left out. Runs have a
+    slope, the least one between medians of quarters, where these rise evenly, as they do not at a step.
     """
     wide = _NEIGHBOURS if len(logs) >= 2 * _NEIGHBOURS else _FEW_NEIGHBOURS
-    medians = np.median(np.lib.stride_tricks.sliding_window_view(logs, wide), axis=1)
     index, last = np.arange(len(logs)), len(logs) - wide
-    around = medians[np.clip(index - wide // 2, 0, last)]
-    before, after = medians[np.clip(index - wide + 1, 0, last)], medians[np.clip(index, 0, last)]
-    beside = np.array([around, before, after, around, around])
+    apart = (wide + 1) // _PARTS
+    width = wide - (_PARTS - 1) * apart
+    parts = _moving_medians(logs, width)[np.arange(_PARTS)[:, None] * apart + np.arange(last + 1)]
+    rises = np.diff(parts, axis=0)
+    least, most = np.sort(rises, axis=0)[[0, -1]]
+    slopes = np.where(2 * least > most, least, np.where(2 * most < least, most, 0.0)) / apart
+    medians = _moving_medians(logs, wide)
+    starts = np.clip(index - np.array([[wide // 2], [wide - 1], [0]]), 0, last)
+    lines = medians[starts] + slopes[starts] * (index - starts - wide // 2)
+    around = medians[starts[0]]
+    beside = np.array([*lines, lines[0], lines[0]])
     beside[3, :_FEW_NEIGHBOURS] = np.median(logs[:_FEW_NEIGHBOURS])
     beside[4, -_FEW_NEIGHBOURS:] = np.median(logs[-_FEW_NEIGHBOURS:])
     nearest = np.take_along_axis(beside, np.abs(logs - beside).argmin(axis=0)[None], axis=0)[0]
@@ -145,6 +209,10 @@ def tame(logs: FloatArray) -> FloatArray:
     fading = _COUNTS_IN_FULL * (_COUNTS_NOTHING - off) / (_COUNTS_NOTHING - _COUNTS_IN_FULL)
     kept = np.where(off <= _COUNTS_IN_FULL, off, np.maximum(fading, 0.0))
     return np.asarray(nearest + np.sign(logs - nearest) * kept * sd)
+
+
+def _moving_medians(values: FloatArray, width: int) -> FloatArray:
+    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(values, width), axis=1))
 
 
 def _local_medians(values: FloatArray, runs: int) -> FloatArray:
@@ -158,12 +226,12 @@ def _local_medians(values: FloatArray, runs: int) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class _Drifts:
-    """The local level model of windows of ``length`` runs, for each strength of the drift.
+    """The models of windows of ``length`` runs, for each kind and strength of the drift.
 
     ``weights`` takes a window to what its runs are off the level, weighted (strengths x runs numbers), and to
     the step at each place in standard errors of unit noise (strengths x places), which ``errors`` holds.
     A window is the likelier, the smaller its sum of squares is times ``penalties``, which become
-    ``doubted_penalties`` where there is a step (see ``_DOUBTS``).
+    ``doubted_penalties`` where there is a step (see ``_WALKS``).
     """
 
     length: int
@@ -175,10 +243,11 @@ class _Drifts:
     def fit(self, windows: FloatArray) -> tuple[FloatArray, FloatArray]:
         count = len(windows)
         fitted = windows @ self.weights
-        split = len(_DRIFTS) * self.length
-        off = fitted[:, :split].reshape(count, len(_DRIFTS), self.length)
+        drifts = len(self.penalties)
+        split = drifts * self.length
+        off = fitted[:, :split].reshape(count, drifts, self.length)
         squares = np.einsum("ijk,ik->ij", off, windows) + self.least
-        return np.asarray(squares), fitted[:, split:].reshape(count, len(_DRIFTS), -1)
+        return np.asarray(squares), fitted[:, split:].reshape(count, drifts, -1)
 
     @property
     def least(self) -> float:
@@ -188,18 +257,24 @@ class _Drifts:
 @lru_cache(maxsize=32)
 def _drifts(length: int, shortest: int = SHORTEST) -> _Drifts:
     """Return the models for windows of ``length`` runs, with the level at their beginning not known."""
-    time = np.arange(1, length + 1)
+    time = np.arange(1.0, length + 1)
+    earlier, later = np.minimum.outer(time, time), np.maximum.outer(time, time)
+    line = _RISE**2 * np.outer(time, time) / length**2
+    drifts = [
+        *((walk**2 * earlier, doubt) for walk, doubt in _WALKS),
+        *((bend**2 * earlier**2 * (3 * later - earlier) / 6 + line, 0.0) for bend in _BENDS),
+    ]
     after = (time[None, :] > np.arange(shortest, length - shortest + 1)[:, None]).astype(np.float64)
     within, steps, errors, logs = [], [], [], []
-    for drift in _DRIFTS:
-        covariance = np.eye(length) + drift**2 * np.minimum.outer(time, time)
+    for drift, _ in drifts:
+        covariance = np.eye(length) + drift
         precision = np.linalg.inv(covariance)
         sums = precision.sum(axis=0)
         within.append(precision - np.outer(sums, sums) / sums.sum())
         errors.append(1 / np.sqrt(np.einsum("ij,jk,ik->i", after, within[-1], after, optimize=True)))
         steps.append(after @ within[-1] * errors[-1][:, None])
         logs.append(np.linalg.slogdet(covariance)[1] + math.log(sums.sum()))
-    doubts = np.array(_DOUBTS) + (_DOUBT_OF_FEW if length < _FEW_RUNS else 0.0)
+    doubts = np.array([doubt for _, doubt in drifts]) + (_DOUBT_OF_FEW if length < _FEW_RUNS else 0.0)
     return _Drifts(
         length=length,
         weights=np.concatenate([*within, *steps]).T,
@@ -291,6 +366,31 @@ def _pruned(logs: FloatArray, places: Sequence[int], threshold: float) -> list[t
     return []
 
 
+def _lasting(logs: FloatArray, found: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Leave out the changes of a level that keeps coming back, up to one after which it does not."""
+    edges = [0, *(place for place, _ in found), len(logs)]
+    levels = np.array([np.median(logs[low:high]) for low, high in itertools.pairwise(edges)])
+    least = np.median(np.abs(np.diff(levels))) / 2 if found else 0.0
+    lasting = [
+        at
+        for at in range(1, len(levels))
+        if max(levels[at:].min() - levels[:at].max(), levels[:at].min() - levels[at:].max()) > least
+    ]
+    parts = itertools.pairwise([0, *lasting, len(levels)])
+    kept = {at for low, high in parts if not _comes_back(levels[low:high]) for at in range(low + 1, high)}
+    return [one for at, one in enumerate(found, start=1) if at in kept.union(lasting)]
+
+
+def _comes_back(levels: FloatArray) -> bool:
+    """Return whether a level would wander further if its changes had random signs."""
+    changes = np.append(0.0, np.diff(levels))
+    if len(levels) <= _FEWEST_TO_AND_FRO:
+        return False
+    signs = np.random.default_rng(0).choice((-1.0, 1.0), (_SHUFFLES, len(changes)))
+    further = np.cumsum(signs * changes, axis=1).std(axis=1)
+    return bool(np.mean(further <= levels.std() + _LEAST_SD) <= _SURE_CHANCE)
+
+
 def _refined(logs: FloatArray, low: int, place: int, high: int) -> tuple[int, float]:
     start, end = _window(low, place, high)
     clarity = _clarity(logs[None, start:end])[0]
@@ -308,10 +408,12 @@ def _describe(values: FloatArray, logs: FloatArray, found: Sequence[tuple[int, f
 def _describe_one(values: FloatArray, logs: FloatArray, edges: tuple[int, int, int], chance: float) -> Step:
     low, place, high = edges
     change, least, most = _interval(logs, low, place, high)
+    # Outliers stand at the level of their neighbours here too, so that the levels differ by the ratio.
+    kept = np.exp(logs + np.median(np.log(values)))
     return Step(
         place=place,
-        before=_stretch(values[low:place]),
-        after=_stretch(values[place:high]),
+        before=_stretch(kept[low:place]),
+        after=_stretch(kept[place:high]),
         ratio=math.exp(change),
         low=math.exp(least),
         high=math.exp(most),

@@ -28,12 +28,13 @@ from perfkit.commands.history import (
 )
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
+from perfkit.features.site.series import series_of, state_of
 from perfkit.ledger.store import Ledger
 from perfkit.model import Environment, Metric, Row
 from perfkit.model.comparisons import Policy
 from perfkit.model.history import HistoryReport, State
 from perfkit.model.policies import JudgedPolicy, PytestPolicy
-from perfkit.report.history import history_verdict, point_sentences
+from perfkit.report.history import history_verdict, point_sentences, rise_sentence
 
 NAME = "benchmarks/bench_a.py::test_a"
 OTHER = "benchmarks/bench_a.py::test_b"
@@ -477,6 +478,38 @@ def test_a_rise_that_the_machine_may_have_made_is_unclear(scene: Scene) -> None:
     assert set(SEVERAL) == {one.benchmark for one in report.rises} | {one.benchmark for one in report.creeps}
     assert len(report.rises)
     assert not history_verdict(report).startswith("Nothing")
+
+
+@pytest.mark.parametrize(("moved", "since"), [(1, 37), (5, 37), (5, 35)])
+def test_a_step_of_few_runs_is_probable(scene: Scene, moved: int, since: int) -> None:
+    levels: dict[str, Callable[[int], float]] = dict.fromkeys(SEVERAL, _steady)
+    levels.update(dict.fromkeys(SEVERAL[:moved], lambda number: 1.0 if number < since else 1.08))
+    scene.measure_together(levels, machine=0.005)
+
+    report = scene.read()
+
+    assert () == report.points
+    assert [(name, scene.shas[since - 1], scene.shas[since], 40 - since) for name in SEVERAL[:moved]] == [
+        (one.benchmark, one.since, one.until, one.runs) for one in report.rises
+    ]
+    assert all(abs(one.ratio - 1.08) < 0.02 for one in report.rises)
+    assert f"{since - 34} more run" in rise_sentence(report.rises[0])
+    assert ["unclear"] * moved + ["steady"] * (5 - moved) == [state_of(one).kind for one in series_of(report)]
+    assert not history_verdict(report).startswith("Nothing")
+
+
+def test_a_level_that_goes_to_and_fro_is_named(scene: Scene) -> None:
+    for seed in range(3):
+        scene.measure(lambda number: 1.0 + 0.2 * (number // 4 % 2), seed=seed)
+
+    report = scene.read()
+
+    assert () == report.points
+    (rise,) = report.rises
+    assert (9, 0) == (rise.changes, rise.runs)
+    assert "9 times" in rise_sentence(rise)
+    assert ["undone"] == [state_of(one).kind for one in series_of(report)]
+    assert "1 benchmark going to and fro" in history_verdict(report)
 
 
 def test_a_sentinel_that_drifts_as_well_acquits_the_commits(scene: Scene) -> None:

@@ -27,7 +27,7 @@ from perfkit.features.site.series import Site, series_of, state_of
 from perfkit.model.history import HistoryReport, Rise
 from perfkit.report.change_log import slug_of
 from perfkit.report.chart import DARK, LIGHT
-from perfkit.report.history import ratio_text
+from perfkit.report.history import history_verdict, ratio_text
 
 
 class _Reader(HTMLParser):
@@ -115,6 +115,25 @@ def test_a_rise_that_a_person_sees_is_not_called_steady() -> None:
     assert "rose +18.0 %, cause unclear" in text
     assert f"perfkit gate --base {found.commits[0][:10]} --head {found.commits[-1][:10]}" in text
     assert "steady" not in text
+
+
+def test_what_benchmarks_do_together_needs_attention() -> None:
+    trends = [trend(f"bench.py::test_{name}", runs=20) for name in "ab"]
+    rises = tuple(
+        Rise(
+            benchmark=one.benchmark, machine_id=MACHINE, since=one.commits[15],
+            until=one.commits[16], ratio=0.8, runs=4,
+        )
+        for one in trends
+    )  # fmt: skip
+    report = history(trends, rises=rises)
+    page = dict(site_files(Site(project="together", history=report)))["index.html"]
+
+    text = _words(page)
+    assert "Needs attention 1" in text
+    assert f"20.0 % faster since {trends[0].commits[16][:10]}, 4 runs ago. 2 more runs will show" in text
+    assert "steady" not in text
+    assert "2 benchmarks probably changed" in history_verdict(report)
 
 
 def test_without_a_forge_commits_are_no_links() -> None:

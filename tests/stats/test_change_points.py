@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfkit.model.history import Stretch
-from perfkit.stats.change_points import SHORTEST, FloatArray, Step, find_steps
+from perfkit.stats.change_points import SHORTEST, FloatArray, Step, find_steps, likely_step
+from perfkit.stats.change_points import to_and_fro as habit
 from perfkit.stats.distributions import lower_bound
 
 RUNS = 100
@@ -97,7 +98,11 @@ def test_a_step_has_its_size_and_the_runs_on_either_side() -> None:
     assert step.high / step.low < 1.02
     assert (40, 60) == (step.before.runs, step.after.runs)
     assert pytest.approx(levels[:40].mean()) == step.before.mean
-    assert pytest.approx(levels[40:].std(ddof=1)) == step.after.sd
+    assert pytest.approx(levels[40:].std(ddof=1), rel=0.01) == step.after.sd
+    levels[[50, 70, 71]] *= 1.5
+    (step,) = find_steps(levels)
+    assert pytest.approx(1.05, abs=0.01) == step.ratio
+    assert pytest.approx(step.ratio, abs=0.005) == step.after.mean / step.before.mean
     assert step.chance < 1e-6
 
 
@@ -126,6 +131,39 @@ def test_a_burst_at_the_end_is_no_step_until_it_lasts() -> None:
 
 def test_a_slow_rise_is_no_step() -> None:
     assert [] == _places(_trend() * np.linspace(1, 1.05, RUNS))
+
+
+@pytest.mark.parametrize("bend", [lambda part: part, lambda part: part**2, lambda part: max(part - 0.5, 0.0)])
+def test_a_step_on_a_slope_is_found_and_a_bend_is_none(bend: Callable[[float], float]) -> None:
+    rise = 0.2 * np.array([bend(run / 60) for run in range(60)])
+    noise = 0.003 * np.random.default_rng(5).standard_normal((20, 60))
+    step = 0.04 * (np.arange(60) >= 40)
+
+    assert not any(_places(np.exp(rise + one)) for one in noise)
+    assert sum(_places(np.exp(rise + one + step)) == [40] for one in noise) >= 18
+
+
+def test_a_level_that_keeps_coming_back_has_no_step_until_one_lasts() -> None:
+    to_and_fro = np.repeat([0.0, 0.1] * 5, 20) + 0.01 * np.random.default_rng(1).standard_normal(200)
+    lasting = np.where(np.arange(200) >= 180, 0.3, 0.0)
+
+    assert len(_places(np.exp(to_and_fro[:100]))) == 4
+    assert _places(np.exp(to_and_fro)) == []
+    changes, ratio = habit(np.exp(to_and_fro)) or (0, 0.0)
+    assert changes == 9
+    assert abs(ratio - 1.1) < 0.02
+    assert habit(np.exp(to_and_fro[:100])) is None
+    assert _places(np.exp(to_and_fro + lasting)) == [180]
+
+
+def test_three_runs_after_five_deviations_are_a_likely_step_and_outliers_are_none() -> None:
+    found = [likely_step(_trend(seed=seed, steps={97: 1.05})[60:]) for seed in range(100)]
+    noise = [_trend(_heavy, seed=seed)[60:] for seed in range(100)]
+
+    assert sum(one is not None and abs(one[0] - 37) <= 1 and 1.03 < one[1] < 1.08 for one in found) >= 85
+    assert sum(likely_step(one) is not None for one in noise) <= 1
+    assert likely_step(_trend(steps={98: 1.3})[60:]) is None
+    assert likely_step(_trend()[:8]) is None
 
 
 def test_few_runs_have_no_step() -> None:

@@ -174,6 +174,7 @@ class _Pages:
                 if (of_kind := [card for card in cards if card.kind == kind])
             ],
             shifts=self.site.history.shifts,
+            unsettled=self._unsettled(),
             metrics=list(dict.fromkeys(one.metric.name for one in self.series)),
             first_metric="time" if "time" in metrics else "",
             machines=self._machines_of(self.series),
@@ -181,6 +182,13 @@ class _Pages:
             facts=self._facts(),
             notes=self._notes(),
         )
+
+    def _unsettled(self) -> int:
+        """Return how many changes of several benchmarks, clear or probable, nobody has reviewed."""
+        history = self.site.history
+        clear = {one.shift for one in history.points if one.shift and one.is_open}
+        probable = Counter((one.machine_id, one.until) for one in history.rises if one.runs)
+        return len(clear) + sum(benchmarks > 1 for benchmarks in probable.values())
 
     def benchmark(self, benchmark: str) -> str:
         """Return the page of a benchmark: its chart, its steps and alarms, and what gates found of it."""
@@ -308,7 +316,8 @@ class _Pages:
                 kind: Kind = "drift" if drift.cause == "code" else "moved"
                 yield alarm(kind, wording.drift_sentence(drift))
             for rise in series.rises:
-                yield alarm("unclear", wording.rise_sentence(rise))
+                kind = "undone" if rise.changes else "unclear" if rise.ratio > 1 else "better"
+                yield alarm(kind, wording.rise_sentence(rise))
             for silence in series.silences:
                 yield alarm("silent", wording.silence_sentence(silence))
 
@@ -476,11 +485,11 @@ def _kinds(lines: Iterable[Fields]) -> dict[str, str]:
         "worse": "worse",
         "drift": "drifted",
         "silent": "silent",
-        "unclear": "rose, cause unclear",
+        "unclear": "slower, cause unclear",
         "better": "better",
         "moved": "moved with its surroundings",
         "accepted": "accepted",
-        "undone": "steady again",
+        "undone": "undone",
         "few": "few runs",
         "steady": "steady",
     }

@@ -320,11 +320,13 @@ def state_of(series: Series) -> State:
         *(State(kind="worse", step=step) for step in losses[-1:]),
         *(State(kind="drift") for one in series.drifts if one.cause == "code"),
         *(State(kind="silent") for _ in series.silences[:1]),
-        *(State(kind="unclear") for _ in series.rises[:1]),
+        *(State(kind="unclear") for one in series.rises if one.ratio > 1 and not one.changes),
         *(State(kind="better", step=step) for step in opened[-1:]),
+        *(State(kind="better") for one in series.rises if one.ratio < 1),
         *(State(kind="moved", step=step) for step in moved[-1:]),
         *(State(kind="moved") for _ in series.drifts),
         *(State(kind="accepted", step=step) for step in alive[-1:]),
+        *(State(kind="undone") for one in series.rises if one.changes),
         *(State(kind="few") for _ in range(len(series.last[0]) < _FEW)),
         *(State(kind="undone", step=step) for step in current[-1:] if step.state != "ignored"),
     )
@@ -345,8 +347,15 @@ def status_words(series: Series, state: State, commits: Mapping[str, CommitFacts
     if state.kind == "silent":
         days = counted(series.silences[-1].days, "day")
         return f"machine stopped {days} ago" if series.silences[-1].stopped else f"silent for {days}"
-    if state.kind == "unclear":
-        return f"rose {ratio_text(series.rises[-1].ratio)}, cause unclear"
+    if state.kind == "undone":
+        return f"to and fro, {series.rises[-1].changes} times"
+    if state.kind in {"unclear", "better"}:
+        rise = series.rises[-1]
+        since = commit_date(rise.until, commits) or short_sha(rise.until)
+        word = direction_word(rise.ratio, series.metric)
+        return (
+            f"probably {word} since {since}" if rise.runs else f"rose {ratio_text(rise.ratio)}, cause unclear"
+        )
     return "steady" if state.kind == "steady" else f"only {counted(len(series.last[0]), 'run')} so far"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from perfkit.ledger.history.change_points import WithoutMachine
 from perfkit.ledger.history.same_code import Kind
 from perfkit.ledger.history.trends import Facts, places_by_run, sessions
 from perfkit.model.history import ChangePoint, Origin, Rise, Silence, Trend
@@ -148,29 +149,55 @@ def find_drifts(trends: Sequence[Trend], points: Iterable[ChangePoint], facts: F
 
 
 def find_rises(
-    trends: Sequence[Trend], points: Iterable[ChangePoint], drifts: Iterable[Drift], facts: Facts
+    trends: Sequence[Trend],
+    points: Iterable[ChangePoint],
+    drifts: Iterable[Drift],
+    common: WithoutMachine,
+    facts: Facts,
 ) -> Iterator[Rise]:
-    """Yield the benchmarks that visibly rise in a chart without an open change point or a drift."""
-    from perfkit.stats.drift import best_place, visible_rise
+    """Yield the benchmarks whose chart visibly steps, rises or goes to and fro without a change point."""
+    from perfkit.stats.change_points import to_and_fro
 
     reported = {(one.benchmark, one.machine_id) for one in drifts}
+    numbers = {id(trend): number for number, trend in enumerate(trends)}
     for trend, steps in _with_steps(trends, points):
         key = (trend.benchmark, trend.machine_id)
-        if key in reported or facts.is_sentinel(trend.benchmark) or any(one.is_open for one in steps):
+        if key in reported or facts.is_sentinel(trend.benchmark):
             continue
         first, levels = _without_steps(trend, steps, facts.accepted)
         first = max(first, trend.env_ids.index(trend.env_ids[-1]))
-        start = first + best_place(levels[first:])
-        ratio = visible_rise(levels[start:])
-        if ratio is not None:
-            reported.add(key)
-            yield Rise(
-                benchmark=trend.benchmark,
-                machine_id=trend.machine_id,
-                since=trend.commits[start],
-                until=trend.commits[-1],
-                ratio=ratio,
-            )
+        begin = max([first, *(step.place for step in steps)])
+        changes = 0
+        habit = None if steps else to_and_fro(trend.levels)
+        seen = common.likely_step(numbers[id(trend)], trend, begin, facts.order)
+        if habit is not None:
+            (changes, ratio), since, until, runs = habit, 0, len(trend) - 1, 0
+        elif seen is not None:
+            place, ratio = seen
+            since, until, runs = place - 1, place, len(trend) - place
+        elif not any(one.is_open for one in steps) and (rise := _rise(levels, first)):
+            (since, ratio), until, runs = rise, len(trend) - 1, 0
+        else:
+            continue
+        reported.add(key)
+        yield Rise(
+            benchmark=trend.benchmark,
+            machine_id=trend.machine_id,
+            since=trend.commits[since],
+            until=trend.commits[until],
+            ratio=ratio,
+            runs=runs,
+            changes=changes,
+        )
+
+
+def _rise(levels: Sequence[float], first: int) -> tuple[int, float] | None:
+    """Return the place of the best level and how far the last ones visibly lie above it."""
+    from perfkit.stats.drift import best_place, visible_rise
+
+    start = first + best_place(levels[first:])
+    ratio = visible_rise(levels[start:])
+    return None if ratio is None else (start, ratio)
 
 
 def _with_steps(

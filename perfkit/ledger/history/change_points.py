@@ -19,7 +19,14 @@ from perfkit.model.change_log import GateRatio
 from perfkit.model.history import ChangePoint, Moved, Shift, Trend
 from perfkit.model.results import WALL_TIME, Environment, Machine, Row
 from perfkit.model.surroundings import FactChange, lasting_changes
-from perfkit.stats.change_points import FloatArray, Step, describe_step, find_steps, remove_common_factor
+from perfkit.stats.change_points import (
+    FloatArray,
+    Step,
+    describe_step,
+    find_steps,
+    likely_step,
+    remove_common_factor,
+)
 
 _ID_DIGITS = 8
 # A change point this near to where the environment changes is that change.
@@ -216,17 +223,25 @@ class CommonStep:
         named = (self.machine_id, self.last_before, self.first_after, self.ratio > 1)
         return hashlib.sha256(repr(named).encode()).hexdigest()[:_ID_DIGITS]
 
-    def step_of(self, trend: Trend, order: Order) -> tuple[int, Step | None]:
-        """Return the place of the step in a trend, and the trend's own step there, None for none."""
+    def place_in(self, trend: Trend, order: Order) -> int:
+        """Return the place of the step in a trend."""
         keys = [
             (order.place(commit), at) for commit, at in zip(trend.commits, trend.recorded_at, strict=True)
         ]
-        place = bisect_left(keys, (order.place(self.first_after), self.at))
+        return bisect_left(keys, (order.place(self.first_after), self.at))
+
+    def step_of(self, trend: Trend, order: Order) -> tuple[int, Step | None]:
+        """Return the place of the step in a trend, and the trend's own step there, None for none."""
+        place = self.place_in(trend, order)
         step = describe_step(trend.levels, place, chance=self.chance)
         if step is None or step.low <= 1 <= step.high:
             return place, None
-        enough = abs(math.log(step.ratio)) >= _LEAST_PART * abs(math.log(self.ratio))
-        return place, step if enough else None
+        return place, step if self.has_part(step.ratio) else None
+
+    def has_part(self, ratio: float) -> bool:
+        """Return whether a benchmark's own change is part of the step."""
+        own, common = math.log(ratio), math.log(self.ratio)
+        return own / common >= _LEAST_PART
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,6 +250,26 @@ class WithoutMachine:
 
     levels: Mapping[int, Sequence[float]]
     steps: tuple[CommonStep, ...]
+    likely: tuple[CommonStep, ...]
+
+    def likely_step(self, number: int, trend: Trend, begin: int, order: Order) -> tuple[int, float] | None:
+        """Return the place and ratio of the likely step of a trend after a place, the common one first."""
+        for step in (*self.likely, *self.steps[::-1]):
+            place = step.place_in(trend, order)
+            if number in step.trends and begin < place < len(trend):
+                # Half of few runs may be outliers, which are slow.
+                before, after = (
+                    np.quantile(trend.levels[begin:place], 0.25),
+                    np.quantile(trend.levels[place:], 0.25),
+                )
+                ratio = float(after / before)
+                if step.has_part(ratio):
+                    return place, ratio
+        for levels in (self.levels.get(number, trend.levels), trend.levels):
+            found = likely_step(levels[begin:])
+            if found is not None:
+                return begin + found[0], found[1]
+        return None
 
 
 def without_machine(
@@ -251,6 +286,7 @@ def without_machine(
             groups.setdefault((trend.machine_id, tuple(dict.fromkeys(trend.env_ids))), []).append(place)
     levels: dict[int, Sequence[float]] = {}
     steps: list[CommonStep] = []
+    likely: list[CommonStep] = []
     for places in groups.values():
         if len(places) < _FEWEST:
             continue
@@ -261,19 +297,26 @@ def without_machine(
         for column, (place, trend) in enumerate(zip(places, beside, strict=True)):
             if not is_sentinel(trend.benchmark):
                 levels[place] = found.levels[[rows[run] for run in _runs(trend, order)], column].tolist()
-        steps += [
-            CommonStep(
-                trends=tuple(places),
-                machine_id=beside[0].machine_id,
-                last_before=runs[step.place - 1].commit,
-                first_after=runs[step.place].commit,
-                at=runs[step.place].recorded_at,
-                ratio=step.ratio,
-                chance=step.chance,
+        clear = found.machine_steps()
+        begin = clear[-1].place if clear else 0
+        known = [run for run in range(begin, len(runs)) if math.isfinite(found.factor[run])]
+        seen = likely_step(found.factor[known])
+        for kept, place, ratio, chance in (
+            *((steps, step.place, step.ratio, step.chance) for step in clear),
+            *([(likely, known[seen[0]], seen[1], 1.0)] if seen else []),
+        ):
+            kept.append(
+                CommonStep(
+                    trends=tuple(places),
+                    machine_id=beside[0].machine_id,
+                    last_before=runs[place - 1].commit,
+                    first_after=runs[place].commit,
+                    at=runs[place].recorded_at,
+                    ratio=ratio,
+                    chance=chance,
+                )
             )
-            for step in found.machine_steps()
-        ]
-    return WithoutMachine(levels=levels, steps=tuple(steps))
+    return WithoutMachine(levels=levels, steps=tuple(steps), likely=tuple(likely))
 
 
 def _runs(trend: Trend, order: Order) -> Iterator[_Measured]:
