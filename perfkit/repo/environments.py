@@ -37,6 +37,8 @@ from perfkit.temporary import remove_folder
 
 MOST_KEPT = 8
 COMPLETE, _WANTED = "complete.json", "wanted.txt"
+# Names the folders of the present environment in one that is built on top of it.
+PRESENT = "perfkit_present.pth"
 _PROBE_LIMIT_S, _INSTALL_LIMIT_S = 120.0, 3600.0
 _OLDEST = (3, 11)
 _OPTION = re.compile(r"(?:-r|--requirement)[ =]*(.+)")
@@ -360,7 +362,7 @@ def _build(place: Path, lines: Sequence[str], side: Side, log: Callable[[str], N
     packages = Path(sysconfig.get_path("purelib", scheme="venv", vars={"base": str(place)}))
     # With this call the files of the present environment that name further folders are obeyed as well.
     added = [f"import site; site.addsitedir({folder!r})\n" for folder in _present_folders()]
-    (packages / "perfkit_present.pth").write_text("".join(added))
+    (packages / PRESENT).write_text("".join(added))
     (place / _WANTED).write_text("\n".join(lines) + "\n")
     python = place / "bin" / "python"
     uv = _uv()
