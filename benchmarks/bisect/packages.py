@@ -88,6 +88,9 @@ class _Meter:
     def earlier(self, _: str) -> Earlier:
         return Earlier()
 
+    def name(self, place: int) -> str:
+        return str(place)
+
     def explain(self, *_: int) -> None:
         return None
 

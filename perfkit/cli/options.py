@@ -106,8 +106,9 @@ BaseWithOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="REQUIREMENT|FILE|DIR",
-        help="Measure base with this package (torch==2.12.1), file of requirements or lock, or existing"
-        " environment; can be repeated. Both sides are then the same commit, unless they are named.",
+        help="Measure base with this package (torch==2.12.1), file of requirements or lock, existing"
+        " environment, or variable (OMP_NUM_THREADS=1); can be repeated. Both sides are then the same commit,"
+        " unless they are named.",
     ),
 ]
 HeadWithOption = Annotated[

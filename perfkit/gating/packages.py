@@ -18,14 +18,14 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_PASS
+from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_PASS, NotMeasuredError
 from perfkit.gating.bisecting import TIME, Meter, TimeSearch
 from perfkit.gating.pairs import Earlier, PairMeter, Wanted, run_seed
 from perfkit.gating.rows import RunContext
 from perfkit.gating.sides import OpenSides, Scope, open_sides
 from perfkit.identity import utc_now
 from perfkit.ledger.store import Ledger
-from perfkit.model import ABSENT, PACKAGE, Benchmark, Environment, Row, Side
+from perfkit.model import ABSENT, Benchmark, Environment, Row, Side
 from perfkit.model.bisection import (
     BisectProgress,
     GuiltyPackages,
@@ -38,6 +38,7 @@ from perfkit.model.comparisons import Explanation
 from perfkit.model.counters import is_count
 from perfkit.model.policies import GatePolicy
 from perfkit.model.results import Machine
+from perfkit.repo.environments import PYTHON, fact_of
 from perfkit.repo.mixed import Mixtures
 from perfkit.repo.sides import SidePair, named_side
 from perfkit.runner.commands import fixed_environment
@@ -55,8 +56,6 @@ _ALONE = 0.5
 _LEAST = math.log(1.01)
 _ENDS = 2
 _MOST_STEPS = 3
-# A fact of every environment, whose package has no fact of its own.
-_TORCH = "torch"
 
 
 class PackageMeasuring(Meter, Protocol):
@@ -70,6 +69,9 @@ class PackageMeasuring(Meter, Protocol):
 
     def earlier(self, metric: str) -> Earlier:
         """Return what earlier runs measured of these environments."""
+
+    def name(self, place: int) -> str:
+        """Return how an environment is called."""
 
     def explain(self, base: int, head: int) -> Explanation | None:
         """Return what moved between two environments, None where that failed."""
@@ -194,11 +196,16 @@ class PackageSearch:
             # What cannot be installed together is not tried.
             problems = {place: self.mixtures.problem(groups[place]) for place in range(1, len(groups) - 1)}
             search.unusable |= {place: why for place, why in problems.items() if why is not None}
-            search.open_ends()
-            earlier = meter.earlier(TIME)
-            search.resume(earlier.pairs, earlier.unusable)
-            search.begin()
+            earlier, failure = _begin(search, meter)
+            if failure:
+                if part_of is None:
+                    raise NotMeasuredError(failure)
+                self.notes[failure] = None
+                return _Found(Conclusion(steps=(), status="undecided", why=failure), ())
             conclusion = search.run([1.0] * (len(groups) - 1))
+            for place in (one for step in conclusion.steps[:_MOST_STEPS] for one in step.places[:-1]):
+                if (why := search.unusable.get(place)) is not None:
+                    self.notes[f"not measured: {meter.name(place)}: {why}"] = None
             sure = conclusion.status == "found"
             found = _Found(conclusion, conclusion.steps)
             if len(groups) == _ENDS:
@@ -262,11 +269,11 @@ class PackageMeter(PairMeter):
 
     def _place_of(self, row: Row) -> int | None:
         """Return the place of the environment of a row."""
-        facts = row.environment.facts
-        now = {name: value for name, value in self.environment.facts.items() if name.isupper()}
-        if {name: value for name, value in facts.items() if name.isupper()} != now:
+        facts, now = row.environment.facts, self.environment.facts
+        settings = {name for name in {**facts, **now} if name.isupper()}.difference(self._mixtures.names)
+        if any(facts.get(name) != now.get(name) for name in settings):
             return None
-        found = {name: facts.get(_fact(name)) for name in self._mixtures.names}
+        found = {name: facts.get(fact_of(name)) for name in self._mixtures.names}
         for place, group in enumerate(self._groups):
             wanted = self._mixtures.versions(group)
             if found == {name: version or ABSENT for name, version in wanted.items()}:
@@ -302,9 +309,9 @@ class PackageMeter(PairMeter):
                 variables,
                 torch_settings=self._settings.get(side, {}),
                 installed={
-                    "python": self._mixtures.python,
+                    PYTHON: self._mixtures.python,
                     **{
-                        _fact(name): version or ABSENT
+                        fact_of(name): version or ABSENT
                         for name, version in self._mixtures.versions(self._groups[place]).items()
                     },
                 },
@@ -361,6 +368,22 @@ def packages_report(
     )
 
 
+def _begin(search: TimeSearch, meter: PackageMeasuring) -> tuple[Earlier, str]:
+    """Measure the ends; return what earlier runs measured, and why an end cannot be measured."""
+    ends, earlier = (search.first, search.last), Earlier()
+    try:
+        search.open_ends()
+        earlier = meter.earlier(TIME)
+        search.resume(earlier.pairs, earlier.unusable)
+        search.begin()
+    except NotMeasuredError:
+        if not search.unusable.keys() & ends:
+            raise
+    failed = (place for place in ends if place in search.unusable)
+    text = (f"{meter.name(place)} cannot be measured: {search.unusable[place]}" for place in failed)
+    return earlier, next(text, "")
+
+
 def _is_found(alone: _Found, step: Step) -> bool:
     """Return whether packages alone cost most of what their step costs."""
     return alone.conclusion.status == "found" and alone.steps[0].log_ratio * step.log_ratio > 0
@@ -375,7 +398,3 @@ def group_name(group: Collection[str], names: Collection[str]) -> str:
     if len(group) == 1:
         return f"base with head's {next(iter(group))}"
     return f"base with {counted(len(group), 'package')} of head"
-
-
-def _fact(name: str) -> str:
-    return name if name == _TORCH else f"{PACKAGE} {name}"

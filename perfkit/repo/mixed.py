@@ -21,24 +21,26 @@ from packaging.utils import canonicalize_name
 
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.model import SIDES, Side
-from perfkit.repo.environments import PRESENT, Environments, SideEnvironment, changed_packages
+from perfkit.repo.environments import PRESENT, PYTHON, Environments, SideEnvironment, changed_members
 from perfkit.repo.git import outside_repository
 from perfkit.runner.commands import Interpreter
 
 _PROBE = """
 import json, os, re, sys
 from importlib import metadata
-found, folders = {}, []
+found, hidden, folders = {}, [], []
 for one in metadata.distributions():
     name = re.sub(r"[-_.]+", "-", one.metadata["Name"] or "").lower()
     folder = os.path.realpath(one.locate_file(""))
     if folder not in folders:
         folders.append(folder)
+    files = None if one.files is None else [str(file) for file in one.files]
+    package = {"version": one.version, "folder": folder, "files": files, "requires": one.requires or []}
     if name and name not in found:
-        files = None if one.files is None else [str(file) for file in one.files]
-        found[name] = {"version": one.version, "folder": folder, "files": files,
-            "requires": one.requires or []}
-print(json.dumps({"base": sys._base_executable, "folders": folders, "packages": found}))
+        found[name] = package
+    elif name:
+        hidden.append(package)
+print(json.dumps({"base": sys._base_executable, "folders": folders, "packages": found, "hidden": hidden}))
 """
 _LIMIT_S = 120.0
 # Lines that a virtual environment begins with.
@@ -57,11 +59,15 @@ class _Package:
 
 @dataclass(frozen=True, kw_only=True)
 class _Content:
-    """What an environment consists of: its Python outside of it, its folders, and its packages by name."""
+    """What an environment consists of: its Python outside of it, its folders, and its packages by name.
+
+    Packages are ``hidden`` that a folder further back has as well.
+    """
 
     base: str
     folders: tuple[str, ...]
     packages: Mapping[str, _Package]
+    hidden: tuple[_Package, ...]
 
 
 @dataclass(frozen=True)
@@ -78,12 +84,14 @@ class _Needed:
 
 
 class Mixtures:
-    """All environments between two; a group names the packages that are in head's version."""
+    """All environments between two; a group names what is in head's version: packages, Python, variables."""
 
     def __init__(self, environments: Environments) -> None:
         self._ends = environments
         self._content = {side: _content(environments[side].interpreter) for side in SIDES}
-        self.changes = changed_packages(environments)
+        self.changes = changed_members(environments)
+        folders = dict.fromkeys(one for side in SIDES for one in self._content[side].folders)
+        self._listed = {folder: _listing(folder) for folder in folders}
         pythons = [environments[side].python for side in SIDES]
         if pythons[0].rpartition(".")[0] != pythons[1].rpartition(".")[0]:
             raise UsageError(
@@ -103,7 +111,7 @@ class Mixtures:
 
     @property
     def python(self) -> str:
-        """The Python of base, which all mixtures run."""
+        """The Python of base, which mixtures run where head's is the same."""
         return self._ends["base"].python
 
     @property
@@ -147,21 +155,37 @@ class Mixtures:
 
     def lay(self, group: Collection[str], place: Path) -> SideEnvironment:
         """Return the environment of a group, whose folder is made at ``place``."""
+        for folder, listed in self._listed.items():
+            if _listing(folder) != listed:
+                raise NotMeasuredError(
+                    f"the packages in {folder} were changed during the search; start it again"
+                )
         if not group or len(group) == len(self.changes):
             return self._ends["head" if group else "base"]
-        base = self._ends["base"]
+        base, chosen = self._ends["base"], frozenset(group)
         python = place / "bin" / "python"
         python.parent.mkdir(parents=True)
-        original = Path(self._content["base"].base)
+        original = Path(self._content[self._side(PYTHON, chosen)].base)
         python.symlink_to(original)
         (place / "pyvenv.cfg").write_text(_SETTINGS.format(home=original.parent))
         version = ".".join(base.python.split()[-1].split(".")[:2])
         site = place / "lib" / f"python{version}" / "site-packages"
         site.mkdir(parents=True)
-        whole = self._link(frozenset(group), site)
+        whole = self._link(chosen, site)
         lines = [f"import site; site.addsitedir({folder!r})\n" for folder in whole]
         (site / "perfkit_others.pth").write_text("".join(lines))
-        variables = {**self._ends["head"].interpreter.variables, **base.interpreter.variables}
+        # A side that lacks pytest has it lent by a variable.
+        lent = {**self._ends["head"].interpreter.variables, **base.interpreter.variables}
+        given = {
+            name: value
+            for side in SIDES
+            for name, value in self._ends[side].variables.items()
+            if self._side(name, chosen) == side
+        }
+        every = {name for side in SIDES for name in self._ends[side].variables}
+        variables = {
+            name: value for name, value in {**lent, **given}.items() if name in given or name not in every
+        }
         found = {**base.packages, **self.versions(group)}
         return SideEnvironment(
             wanted=(str(place),),
@@ -208,7 +232,6 @@ class Mixtures:
 
     def _link(self, group: frozenset[str], site: Path) -> list[str]:
         """Link the packages of a group's mixture; return folders that are the same whatever is mixed."""
-        folders = list(dict.fromkeys(one for side in SIDES for one in self._content[side].folders))
         mixed = {
             one.folder
             for side in SIDES
@@ -226,13 +249,13 @@ class Mixtures:
         owned = {
             (one.folder, top)
             for side in SIDES
-            for one in self._content[side].packages.values()
+            for one in (*self._content[side].packages.values(), *self._content[side].hidden)
             for top in _tops(one)
         }
-        for folder in folders:
+        for folder in self._listed:
             if folder in mixed:
                 _link_rest(Path(folder), {top for where, top in owned if where == folder} | shared, site)
-        return [folder for folder in folders if folder not in mixed]
+        return [folder for folder in self._listed if folder not in mixed]
 
     def _shared_tops(self) -> frozenset[str]:
         """Return the files and folders at the top that several packages have parts of."""
@@ -246,6 +269,12 @@ class Mixtures:
 @functools.cache
 def _holds(needed: _Needed, version: str | None) -> bool:
     return needed.holds(version)
+
+
+def _listing(folder: str) -> frozenset[str]:
+    """Return the names and versions of the packages in a folder, which may be gone by now."""
+    infos = (".dist-info", ".egg-info")
+    return frozenset(entry.name for entry in Path(folder).glob("*-info") if entry.suffix in infos)
 
 
 def _name_of(text: str) -> str | None:
@@ -270,9 +299,12 @@ def _link_package(one: _Package, shared: Collection[str], site: Path) -> None:
         _link(folder / top, site / top)
     for file in one.files or ():
         top, _, rest = file.partition("/")
-        if top in shared and rest and "__pycache__" not in rest:
-            (site / file).parent.mkdir(parents=True, exist_ok=True)
-            _link(folder / file, site / file)
+        # Data files lie beside the folder of packages; programs would start the Python that they came with.
+        is_data = top == ".." and not rest.startswith("../../bin/")
+        if is_data or (top in shared and rest and "__pycache__" not in rest):
+            place = Path(os.path.normpath(site / file))
+            place.parent.mkdir(parents=True, exist_ok=True)
+            _link(folder / file, place)
 
 
 def _link_rest(folder: Path, owned: Collection[str], site: Path) -> None:

@@ -290,10 +290,16 @@ def _guilty_lines(one: GuiltyPackages) -> Iterator[str]:
     if one.before is not None and one.after is not None:
         yield f"before: {_level(one.before, 's')}; after: {_level(one.after, 's')}"
     if any(len(part) > 1 for part in one.together):
-        yield 'packages joined by "or" cannot be upgraded one without the other'
-    pinned = [f"{part.name}=={part.base}" for part in one.together[0] if part.base is not None]
-    removed = [f"leave {part.name} out" for part in one.together[0] if part.base is None]
-    yield f"next: to undo it, {' and '.join([*removed, *(['pin ' + ' '.join(pinned)] if pinned else [])])}"
+        yield 'packages joined by "or" were not measured one without the other'
+    yield f"next: to undo it, {' and '.join(map(_undone, one.together[0]))}"
+
+
+def _undone(one: PackageChange) -> str:
+    if one.name.isupper():
+        return f"unset {one.name}" if one.base is None else f"set {one.name}={visible(one.base)}"
+    if one.base is None:
+        return f"leave {one.name} out"
+    return f"use {one.base}" if one.name == "python" else f"pin {one.name}=={one.base}"
 
 
 def _packages_closing(report: PackagesReport) -> str:

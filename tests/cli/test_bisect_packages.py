@@ -13,12 +13,15 @@ from gating import CONFIGURATION, SPIN, GitProject, git_project
 from test_gate_environments import variables
 from wheels import write_wheel
 
+from perfkit.errors import NotMeasuredError
 from perfkit.repo.environments import side_environments
 from perfkit.repo.mixed import Mixtures
 
 _IDLE = tuple(f"idle{number}" for number in range(6))
 _NAMES = (*_IDLE, "alone", "left", "needy", "right")
 SUITE = """
+import os
+
 import alone
 import right
 
@@ -28,7 +31,12 @@ def test_alone(benchmark):
 def test_together(benchmark):
     benchmark.pedantic(right.run, rounds=5, iterations=20)
 
-def test_idle(benchmark):
+def test_level(benchmark):
+    units = int(os.environ.get("LEVEL", "10"))
+    benchmark.pedantic(alone.spin, args=(units,), rounds=5, iterations=20)
+
+def test_only_old(benchmark):
+    assert not right.left.NEW, "left is too new"
     benchmark.pedantic(alone.idle, rounds=5, iterations=20)
 """
 # right alone costs nothing in its new version.
@@ -44,7 +52,7 @@ def _write_wheels(place: Path) -> None:
             f"{SPIN}\ndef run():\n    return spin({20 if new else 10})\n\ndef idle():\n    return spin(10)\n"
         )
         write_wheel(wheels, "alone", version, text)
-        write_wheel(wheels, "left", version, f"NEW = {new}\n")
+        write_wheel(wheels, "left", version, f"NEW = {new}\n", data="share/left.txt")
         write_wheel(wheels, "needy", version, "", needs=f"left=={version}")
         write_wheel(wheels, "right", version, _RIGHT.format(spin=SPIN, new=new))
 
@@ -108,6 +116,22 @@ def test_what_was_measured_is_not_measured_again(scene: Scene) -> None:
     assert report["found"][0]["together"] == before["found"][0]["together"]
 
 
+def test_a_variable_is_one_of_the_suspects(scene: Scene) -> None:
+    values = ("--base-with", "LEVEL=10", "--head-with", "LEVEL=20")
+    code, report, _ = scene.bisect("test_level", *values)
+    (found,) = report["found"]
+    assert (0, 11) == (code, report["packages"])
+    assert [[{"name": "LEVEL", "base": "10", "head": "20"}]] == found["together"]
+    assert "set LEVEL=10" in (scene.place / "test_level.md").read_text()
+
+
+def test_what_cannot_run_in_head_is_told(scene: Scene) -> None:
+    code, report, error = scene.bisect("test_only_old")
+    assert (4, {}) == (code, report), error
+    assert "perfkit: head cannot be measured: " in error
+    assert "left is too new" in error
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -135,3 +159,13 @@ def test_mixtures_know_what_goes_together(scene: Scene, monkeypatch: pytest.Monk
     assert mixtures.problem(["right", "idle3"]) is None
     versions = mixtures.lay(["right"], scene.place / "mixture").packages
     assert ("2.0", "1.0") == (versions["right"], versions["left"])
+    mixtures.lay(["left", "needy"], scene.place / "other")
+    found = {name: (scene.place / name / "share/left.txt").read_text() for name in ("mixture", "other")}
+    assert {"mixture": "1.0", "other": "2.0"} == found
+
+    (info,) = (scene.place / "mixture").glob("lib/python*/site-packages/alone-1.0.dist-info")
+    added = info.resolve().with_name("more-1.0.dist-info")
+    added.mkdir()
+    with pytest.raises(NotMeasuredError, match="were changed during the search"):
+        mixtures.lay(["alone"], scene.place / "third")
+    added.rmdir()
