@@ -231,7 +231,7 @@ class Mixtures:
             found |= more
 
     def _link(self, group: frozenset[str], site: Path) -> list[str]:
-        """Link the packages of a group's mixture; return folders that are the same whatever is mixed."""
+        """Link the packages of a group's mixture; return the folders that no mixture changes."""
         mixed = {
             one.folder
             for side in SIDES

@@ -125,7 +125,7 @@ def test_a_variable_is_one_of_the_suspects(scene: Scene) -> None:
     assert "set LEVEL=10" in (scene.place / "test_level.md").read_text()
 
 
-def test_what_cannot_run_in_head_is_told(scene: Scene) -> None:
+def test_an_end_that_cannot_run_is_named(scene: Scene) -> None:
     code, report, error = scene.bisect("test_only_old")
     assert (4, {}) == (code, report), error
     assert "perfkit: head cannot be measured: " in error
