@@ -31,11 +31,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .channel import Message
-from .fresh import with_other_inputs
 from .state import seed_generators
 
 if TYPE_CHECKING:
-    from .benchmark_fixture import Work
+    from .benchmark_fixture import Target
 
 # A description has this many parts and numbers at most, takes about so long, and is not deeper.
 _MOST_PARTS, _MOST_NUMBERS, _LIMIT_S, _DEEPEST = 5_000, 1 << 14, 0.25, 60
@@ -61,22 +60,23 @@ _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.
 Call = Callable[..., object]
 
 
-def described_call(work: Work, order: Message, *, root: Path, seed: Sequence[object]) -> Message:
+def described_call(
+    target: Target | None, order: Message, *, node: str, root: Path, seed: Sequence[object]
+) -> Message:
     """Make a call, and return what it gave: the result, arguments afterwards, gradients and generators.
 
     Its random numbers follow from the order's ``seed``. With ``nudge`` the last digits of its arguments are
-    changed before. With ``dump`` objects that define ``==`` are kept in a file, with ``load`` compared. With
-    a ``form`` other inputs are given, and there is no "result" where there are none.
+    changed before. With ``dump`` objects that define ``==`` are kept in a file, with ``load`` compared.
     """
     answer: Message = {"gradients": [], "arguments": [], "cut": True}
     answer |= {"before": {}, "after": {}, "generators": {}}
-    file = f"result-{_text_sum(work.node.encode())}"
+    file = f"result-{zlib.crc32(node.encode())}"
 
     def around(function: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
         names = _texts_of_place(root)
         given: Mapping[str, object] = {}
         before = Description(names, {})
-        with _in_time():
+        with in_time():
             given = _inputs(function, args, kwargs)
             before = Description(names, given)
             if order.get("nudge"):
@@ -86,7 +86,7 @@ def described_call(work: Work, order: Message, *, root: Path, seed: Sequence[obj
         result = function(*args, **kwargs)
         seconds = time.perf_counter() - began
         answer["result"] = [{"path": "", "type": _name(result), "why": "cannot be read in time"}]
-        with _in_time():
+        with in_time():
             drawn = _states()
             found, after = Description(names, {"": result}), Description(names, given)
             gradients = found.gradients(before) if seconds <= _GRADIENT_S else {}
@@ -105,20 +105,16 @@ def described_call(work: Work, order: Message, *, root: Path, seed: Sequence[obj
                 answer["equal"] = found.equal_to(Path(order["load"], file))
         return result
 
-    if order.get("form") is not None:
-        target = None if work.target is None else with_other_inputs(work.target, order["form"], seed)
-        if target is not None:
-            around(target.function, *target.arguments())
-    elif work.through is None:
+    if target is not None:
+        target.through(around)
+    else:
         # What it returns is in another process, or a time.
         around(lambda: None, (), {})
-    else:
-        work.through(around)
     return answer
 
 
 @contextlib.contextmanager
-def _in_time() -> Iterator[None]:
+def in_time() -> Iterator[None]:
     """Interrupt what hangs as it is read, and go on without what raises."""
 
     def interrupt(*_: object) -> None:
@@ -159,7 +155,7 @@ class Description:
             first = len(self.parts)
             self._visit(name, value)
             whole = json.dumps(self.parts[first:], default=repr).encode()
-            self.sums[name] = None if self.cut else _text_sum(whole)
+            self.sums[name] = None if self.cut else zlib.crc32(whole)
 
     def _visit(self, path: str, value: object, *, private: bool = False) -> None:
         if len(self.parts) >= _MOST_PARTS or time.perf_counter() > self._until or len(self._open) > _DEEPEST:
@@ -211,8 +207,8 @@ class Description:
             self._tensor(path, value, torch)
         elif numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
             self._array(path, value, numpy)
-        elif _is_generator(value, numpy, torch):
-            self.generators[path] = _text_sum(repr(_generator_state(value)).encode())
+        elif (state := _generator_state(value)) is not None:
+            self.generators[path] = zlib.crc32(repr(state).encode())
         elif isinstance(value, _CODE):
             self._add(path, kind, value=getattr(value, "__qualname__", kind))
         elif torch is not None and isinstance(value, torch.nn.Module):
@@ -248,7 +244,7 @@ class Description:
 
     def _text(self, path: str, kind: str, text: str) -> None:
         shown = text if len(text) <= _LONG_TEXT else text[:_LONG_TEXT]
-        self._add(path, kind, value=shown, length=len(text), sum=_text_sum(text.encode(errors="replace")))
+        self._add(path, kind, value=shown, length=len(text), sum=zlib.crc32(text.encode(errors="replace")))
 
     def _object(self, path: str, kind: str, value: object) -> None:
         held = _attributes_of(value)
@@ -316,7 +312,7 @@ class Description:
         for number in _sample(len(values)):
             self._visit(f"{path}.{names[number]}" if names else f"{path}[{number}]", values[number])
         if kinds == {str} and len(values) > _MOST_ELEMENTS:
-            self._add(f"{path}[:]", "str", value=_text_sum("\0".join(values).encode(errors="replace")))
+            self._add(f"{path}[:]", "str", value=zlib.crc32("\0".join(values).encode(errors="replace")))
 
     def _table(self, path: str, kind: str, value: Any) -> None:  # noqa: ANN401 (of pandas)
         if not hasattr(value, "columns"):
@@ -381,9 +377,8 @@ class Description:
         step = max(1, -(-count // room))
         numbers = flat[::step].tolist()
         self._left -= len(numbers)
-        codes = "qQd" if all(isinstance(one, int) for one in numbers) else "d"
         packed = array.array("d")
-        for code in codes:
+        for code in "qQd" if all(isinstance(one, int) for one in numbers) else "d":
             with contextlib.suppress(OverflowError):
                 packed = array.array(code, numbers)
                 break
@@ -399,15 +394,12 @@ class Description:
 
     def nudge(self) -> None:
         """Change the last digits of half of the numbers in arrays, which moves results as rounding does."""
-        torch = sys.modules.get("torch")
         for _, value in self._arrays:
+            # Other types than floats have no digits to change.
             with contextlib.suppress(Exception):
-                if torch is not None and isinstance(value, torch.Tensor):
-                    if value.is_floating_point():
-                        with torch.no_grad():
-                            value[::2].mul_(1 + torch.finfo(value.dtype).eps)
-                else:
-                    value[::2] *= 1 + sys.modules["numpy"].finfo(value.dtype).eps
+                library = sys.modules["torch" if hasattr(value, "detach") else "numpy"]
+                part = value.detach() if hasattr(value, "detach") else value
+                part[::2] *= 1 + library.finfo(value.dtype).eps
 
     def gradients(self, inputs: Description) -> Mapping[str, object]:
         """Return the gradients of the sum of these tensors with respect to the leaves among the inputs."""
@@ -462,10 +454,6 @@ def _float_type() -> str:
 
 def _name(value: object) -> str:
     return type(value).__qualname__
-
-
-def _text_sum(data: bytes) -> int:
-    return zlib.crc32(data)
 
 
 def _sample(length: int) -> Iterable[int]:
@@ -561,19 +549,16 @@ def _texts_of_place(root: Path) -> list[tuple[str, str]]:
     return sorted(((place, name) for place, name in places.items() if place), key=lambda one: -len(one[0]))
 
 
-def _is_generator(value: object, numpy: Any, torch: Any) -> bool:  # noqa: ANN401 (modules)
-    if isinstance(value, random.Random) or (torch is not None and isinstance(value, torch.Generator)):
-        return True
-    kinds = getattr(numpy, "random", None) if numpy is not None else None
-    return kinds is not None and isinstance(value, kinds.Generator | kinds.RandomState)
-
-
 def _generator_state(value: Any) -> object:  # noqa: ANN401 (of any library)
+    """Return the state of a generator of random numbers, None of what is none."""
+    drawing, torch = getattr(sys.modules.get("numpy"), "random", None), sys.modules.get("torch")
     if isinstance(value, random.Random):
         return value.getstate()
-    if hasattr(value, "bit_generator"):
-        return value.bit_generator.state
-    return value.get_state().tolist() if hasattr(value, "initial_seed") else value.get_state()
+    if torch is not None and isinstance(value, torch.Generator):
+        return value.get_state().tolist()
+    if drawing is None or not isinstance(value, drawing.Generator | drawing.RandomState):
+        return None
+    return value.bit_generator.state if hasattr(value, "bit_generator") else value.get_state()
 
 
 def _states() -> dict[str, int]:
@@ -587,4 +572,4 @@ def _states() -> dict[str, int]:
         found["torch"] = bytes(torch.get_rng_state().tolist())
         if torch.cuda.is_initialized():
             found["cuda"] = bytes(torch.cuda.get_rng_state().tolist())
-    return {name: _text_sum(state) for name, state in found.items()}
+    return {name: zlib.crc32(state) for name, state in found.items()}

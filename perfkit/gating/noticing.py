@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from perfkit.repo.code_units import MODULE, Units, differing_functions
 
@@ -19,8 +20,6 @@ _STACK = frozenset({
     "print_stack", "gettrace", "getprofile", "getppid",
 })  # fmt: skip
 _DOTTED = frozenset({"gc.isenabled", "inspect.stack", "sys.monitoring"})
-
-
 _MAY_ASK = re.compile(
     "|".join(["pytest", "perfkit", r"\bCI\b", "GITHUB_ACTIONS", "isenabled", "stack", "monitoring", *_STACK]),
     re.IGNORECASE,
@@ -43,7 +42,8 @@ def may_notice(text: bytes | None) -> bool:
 
 def notices_of(file: str, base: Units, head: Units) -> Iterator[Notice]:
     """Yield where head's version of a file asks whether it is measured, by what base's does not mention."""
-    known = {word for node in _nodes(base) for word, _ in _asked(node)}
+    every: list[Any] = [*(one for found in base.functions.values() for one in found), *base.items]
+    known = {word for one in every for word, _ in _asked(one.node)}
     differing, old = differing_functions(base, head), Counter(base.items)
     units: list[tuple[str, ast.AST]] = [
         *((name, one.node) for name in differing for one in head.functions.get(name, ())),
@@ -60,11 +60,6 @@ def first_notice(notices: Iterable[Notice]) -> str | None:
     texts = [*dict.fromkeys(one.text for one in notices)]
     more = f" and {len(texts) - 1} more" if len(texts) > 1 else ""
     return f"{texts[0]}{more}" if texts else None
-
-
-def _nodes(units: Units) -> Iterator[ast.AST]:
-    yield from (one.node for found in units.functions.values() for one in found)
-    yield from (one.node for one in units.items)
 
 
 def _asked(node: ast.AST) -> Iterator[tuple[str, int]]:

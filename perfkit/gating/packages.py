@@ -59,7 +59,7 @@ _MOST_STEPS = 3
 
 
 class PackageMeasuring(Meter, Protocol):
-    """Measures pairs of environments, and knows what to say of them."""
+    """Measures pairs of environments, and describes them."""
 
     benchmark: Benchmark | None
     machine: Machine

@@ -17,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.agent.counters.model import Counts
+from perfkit.agent.fresh import OTHER_FORMS
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.model import SIDES, Side
 from perfkit.model.comparisons import Comparison, Doubt, ResultCompared
+from perfkit.runner.lockstep.closer import Look
 from perfkit.runner.lockstep.launch import Failure
 from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.untimed import CountedSides, ask_results
@@ -113,11 +115,7 @@ def compare_calls(
     found: CountedSides, compared: Mapping[str, ComparedBenchmark], launcher: Launcher
 ) -> dict[str, ResultFinding]:
     """Compare what the calls of benchmarks gave, which were asked as they were counted or are asked now."""
-
-    def limit_s(node: str) -> float:
-        return compared[node].limit_s
-
-    ask = _asking(launcher, limit_s)
+    ask = _asking(launcher, lambda node: compared[node].limit_s)
     results: dict[Side, dict[str, Any]] = {side: dict(found.results.get(side, {})) for side in SIDES}
     if later := [node for node in compared if node in found.later]:
         for side, more in zip(SIDES, ask(later, [(side, {}) for side in SIDES]), strict=True):
@@ -139,36 +137,38 @@ def _asking(launcher: Launcher, limit_s: Callable[[str], float], **more: object)
     return ask
 
 
-def doubts_of_new_inputs(launcher: Launcher, one: ComparedBenchmark) -> list[Doubt]:
-    """Return a doubt where a benchmark, whose own results are the same, gives others for inputs like its own.
+def doubts_of_new_inputs(
+    launcher: Launcher, one: ComparedBenchmark, looks: Sequence[Mapping[Side, Look]]
+) -> list[Doubt]:
+    """Return a doubt where looks at a benchmark, whose own results are the same, saw others for new inputs.
 
     One input may be where both sides may differ; a second one, drawn by another seed, has to agree.
     """
     name = one.benchmark.name
-    for form in ("moved", "shuffled"):
+    for form in OTHER_FORMS:
         ask = _asking(launcher, lambda _: one.limit_s, form=form)
+        asked = [look for look in looks if all(form in look[side].others for side in SIDES)]
         texts: list[str] = []
-        for _ in range(_MOST_INPUTS):
-            launcher.draw_layout()
-            base, head = (found.get(name, {}) for found in ask([name], [(side, {}) for side in SIDES]))
-            if not _are_given_alike(base, head):
-                break
-            both: Mapping[Side, Described] = {"base": {name: base}, "head": {name: head}}
+        for look in asked[:_MOST_INPUTS]:
+            both = {side: {name: look[side].others[form]} for side in SIDES}
+            if not _are_given_alike(both["base"][name], both["head"][name]):
+                continue
+            # What is asked anew has the same inputs.
+            launcher.layout = look["base"].layout
             found = compare_results(both, {name: one.result}, ask, folder=launcher.folder)[name]
             texts += [doubt.text for doubt in found.doubts if doubt.kind == "other result"]
             if len(texts) > 1:
-                words, _, which = texts[0].partition(": ")
-                launcher.renew()
-                return [Doubt(kind="other inputs", text=f"{words} for other inputs: {which}")]
+                break
         if texts:
             launcher.renew()
+        if len(texts) > 1:
+            words, _, which = texts[0].partition(": ")
+            return [Doubt(kind="other inputs", text=f"{words} for other inputs: {which}")]
     return []
 
 
 def _are_given_alike(base: _Part, head: _Part) -> bool:
-    """Return whether both sides made a call, with the same inputs: objects of the project may differ."""
-    if "result" not in base or "result" not in head:
-        return False
+    """Return whether both sides had the same inputs: objects of the project may differ."""
     known = base["before"].keys() & head["before"].keys()
     return all(base["before"][one] == head["before"][one] for one in known)
 
@@ -185,7 +185,11 @@ def compare_results(
     asked = [node for node, wanted in tolerances.items() if wanted is not False]
     nodes = [node for node in asked if node in base and node in head]
     relative = {node: None if (own := tolerances[node]) is True else float(own) for node in nodes}
-    differ = [node for node in nodes if _first(base[node], head[node], Tolerance(relative=relative[node]))]
+    differ = [
+        node
+        for node in nodes
+        if any(map(bool, _differences(base[node], head[node], Tolerance(relative=relative[node]))))
+    ]
     result = {node: _not_compared("the call for it failed") for node in asked if node not in nodes}
     result |= {node: _agreeing(base[node], head[node]) for node in nodes if node not in differ}
     if differ:
@@ -276,16 +280,12 @@ def _article(kind: str) -> str:
     return f"{'an' if kind[:1].lower() in 'aeio' else 'a'} {kind}"
 
 
-def _first(base: _Part, head: _Part, tolerance: Tolerance) -> Difference | None:
-    return next(_differences(base, head, tolerance), None)
-
-
 def _differences(base: _Part, head: _Part, tolerance: Tolerance) -> Iterator[Difference]:
     """Yield what differs of results, gradients and arguments, each with a clause about it."""
     cut = base["cut"] or head["cut"]
     for key, words in (("result", "returns another result"), ("gradients", "has another gradient")):
         for one in _differing(base[key], head[key], tolerance, cut=cut):
-            yield _worded(one, words)
+            yield replace(one, text=f"{words}: {one.text}")
     for one in _differing(base["arguments"], head["arguments"], tolerance, cut=cut):
         name = one.path.partition(".")[0].partition("[")[0]
         before, after = ([side[key].get(name) for side in (base, head)] for key in ("before", "after"))
@@ -300,11 +300,7 @@ def _differences(base: _Part, head: _Part, tolerance: Tolerance) -> Iterator[Dif
             words = f"leaves its argument `{name}` changed"
         elif changed == [True, False]:
             words = f"leaves its argument `{name}` as it was"
-        yield _worded(one, words)
-
-
-def _worded(one: Difference, words: str) -> Difference:
-    return Difference(path=one.path, text=f"{words}: {one.text}", equality=one.equality)
+        yield replace(one, text=f"{words}: {one.text}")
 
 
 def _differing(
@@ -324,14 +320,12 @@ def _differing(
         text = None
         if other is not None:
             text = _difference(part, other, tolerance)
-            if text is not None and part.get("private") and part["type"] != other["type"]:
-                over.append(path)
-                continue
         elif not cut and not part.get("private") and "why" not in part:
             text = f"{_cut(path)} is missing on head"
         if text is not None:
             over.append(path)
-            yield Difference(path=path, text=text, equality=part.get("equality"))
+            if other is None or not part.get("private") or part["type"] == other["type"]:
+                yield Difference(path=path, text=text, equality=part.get("equality"))
     for part in head if not cut else ():
         # Elements that only head has make its container longer, and its attributes take nothing away.
         if part["path"] not in seen and part["path"].startswith("gradient") and "why" not in part:

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from gains import BENCH, FAKE, HONEST, Gain
+from gains import FAKE, HONEST, Gain
 from gating import git_project
 
+from perfkit.config import AsvSuite
 from perfkit.gating.gains import doubts_of, take_imports, take_looks
 from perfkit.gating.noticing import notices_of
 from perfkit.gating.results import compare_calls, doubts_of_new_inputs
@@ -24,7 +25,6 @@ from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, run_launch
 from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
 from perfkit.runner.lockstep.untimed import CountedSides
 
-NODE = f"{BENCH}::test_it"
 TRACED = "[tool.perfkit]\nmargin = '50%'\n[tool.perfkit.gate]\nalpha = 0.2\n"
 _MEMO = """MEMO = {}
 
@@ -41,13 +41,16 @@ def _kept(numbers):
 def _launched(gain: Gain, folder: Path) -> Iterator[Launcher]:
     """Write both sides of a change, and yield a launcher of them."""
     roots: dict[Side, Path] = {side: folder / side for side in SIDES}
+    file = gain.node.partition("::")[0]
     for side, text in zip(SIDES, (gain.base, gain.head_text), strict=True):
         roots[side].mkdir()
         (roots[side] / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
-        (roots[side] / BENCH).write_text(gain.bench)
+        (roots[side] / file).parent.mkdir(exist_ok=True)
+        (roots[side] / file).write_text(gain.bench)
         (roots[side] / "app.py").write_text(text)
     (folder / "launches").mkdir()
-    trees = MeasuredTrees(roots=roots, origins=(), paths=(BENCH,))
+    asv = AsvSuite(file="asv.conf.json", folder="suite", limit_s=20.0) if "/" in file else None
+    trees = MeasuredTrees(roots=roots, origins=(), paths=(file,), asv=asv)
     with Launcher(
         trees, folder=folder / "launches", environment=os.environ, seed=1, preload=[], cores=1
     ) as launcher:
@@ -55,29 +58,29 @@ def _launched(gain: Gain, folder: Path) -> Iterator[Launcher]:
         yield launcher
 
 
-def _launch(launcher: Launcher) -> LaunchRecord:
-    children = [launcher.start(side, nodes=[NODE]) for side in SIDES]
+def _launch(launcher: Launcher, node: str) -> LaunchRecord:
+    children = [launcher.start(side, nodes=[node]) for side in SIDES]
     rules = LaunchRules(launch_s=0.04, limit_s=lambda _: 60.0)
-    return run_launch(children, [NODE], plans={}, rules=rules)
+    return run_launch(children, [node], plans={}, rules=rules)
 
 
 def _doubts(gain: Gain, folder: Path) -> list[Doubt]:
     """Measure both sides of a change in a few launches, and look closer, as a gate does."""
     one = ComparedBenchmark(
-        benchmark=Benchmark(name=NODE, version="1"), margin=0.1, gating=True, limit_s=20.0
+        benchmark=Benchmark(name=gain.node, version="1"), margin=0.1, gating=True, limit_s=20.0
     )
-    unasked = CountedSides(counts={}, failures=(), reports={}, later=frozenset({NODE}))
+    unasked = CountedSides(counts={}, failures=(), reports={}, later=frozenset({gain.node}))
     with _launched(gain, folder) as launcher:
         # Other work on the machine may hide a gain in one launch.
-        timings = [_launch(launcher).timings[NODE] for _ in range(3)]
+        timings = [_launch(launcher, gain.node).timings[gain.node] for _ in range(3)]
         base_s = min(statistics.median(one.base_s) for one in timings)
         head_s = min(statistics.median(one.head_s) for one in timings)
         assert head_s < 0.9 * base_s
-        imports = take_imports(launcher, BENCH, time.monotonic() + 60.0)
-        found = doubts_of((base_s, head_s), take_looks(launcher, NODE, 20.0, base_s), imports)
-        if compare_calls(unasked, {NODE: one}, launcher)[NODE].result == "same":
-            found += doubts_of_new_inputs(launcher, one)
-        return found
+        imports = take_imports(launcher, gain.node.partition("::")[0], time.monotonic() + 60.0)
+        others = compare_calls(unasked, {gain.node: one}, launcher)[gain.node].result == "same"
+        looks = take_looks(launcher, one, base_s, others=others)
+        found = doubts_of((base_s, head_s), looks, imports)
+        return [*found, *doubts_of_new_inputs(launcher, one, looks)]
 
 
 FROZEN = """
@@ -96,7 +99,7 @@ def test_a_clock_that_stands_still_on_both_sides_fails(tmp_path: Path) -> None:
     gain = Gain(base=app.format(1000), head=app.format(9000), bench=FROZEN)
 
     with _launched(gain, tmp_path) as launcher:
-        failure = _launch(launcher).failures[0]
+        failure = _launch(launcher, gain.node).failures[0]
 
     assert "something replaces or stops it" in failure.message
 
