@@ -94,6 +94,21 @@ class _Found:
 
 
 @dataclass(kw_only=True)
+class _BetweenEnds(TimeSearch):
+    """A search between two environments that a person named: both have to be measured."""
+
+    name: Callable[[int], str]
+
+    def open_ends(self) -> None:
+        ends = (self.first, self.last)
+        if not self.unusable.keys() & ends:
+            self.unusable |= self.meter.open(*ends)
+        for place in ends:
+            if place in self.unusable:
+                raise NotMeasuredError(f"{self.name(place)} cannot be measured: {self.unusable[place]}")
+
+
+@dataclass(kw_only=True)
 class PackageSearch:
     """A search among the packages of mixtures; the clock is monotonic and ``deadline`` a reading of it."""
 
@@ -185,8 +200,9 @@ class PackageSearch:
         least = _LEAST if part_of is None else max(_LEAST, _ALONE * abs(part_of.log_ratio))
         with self.opening(groups) as meter:
             self.meter = meter
-            search = TimeSearch(
+            search = _BetweenEnds(
                 meter=meter,
+                name=meter.name,
                 last=len(groups) - 1,
                 deadline=self.deadline,
                 on_state=self.progress.update,
@@ -196,12 +212,16 @@ class PackageSearch:
             # What cannot be installed together is not tried.
             problems = {place: self.mixtures.problem(groups[place]) for place in range(1, len(groups) - 1)}
             search.unusable |= {place: why for place, why in problems.items() if why is not None}
-            earlier, failure = _begin(search, meter)
-            if failure:
+            try:
+                search.open_ends()
+                earlier = meter.earlier(TIME)
+                search.resume(earlier.pairs, earlier.unusable)
+                search.begin()
+            except NotMeasuredError as error:
                 if part_of is None:
-                    raise NotMeasuredError(failure)
-                self.notes[failure] = None
-                return _Found(Conclusion(steps=(), status="undecided", why=failure), ())
+                    raise
+                self.notes[str(error)] = None
+                return _Found(Conclusion(steps=(), status="undecided", why=str(error)), ())
             conclusion = search.run([1.0] * (len(groups) - 1))
             for place in (one for step in conclusion.steps[:_MOST_STEPS] for one in step.places[:-1]):
                 if (why := search.unusable.get(place)) is not None:
@@ -366,22 +386,6 @@ def packages_report(
         exit_code=EXIT_INCONCLUSIVE if conclusion.status == "undecided" else EXIT_PASS,
         notes=tuple(search.notes),
     )
-
-
-def _begin(search: TimeSearch, meter: PackageMeasuring) -> tuple[Earlier, str]:
-    """Measure the ends; return what earlier runs measured, and why an end cannot be measured."""
-    ends, earlier = (search.first, search.last), Earlier()
-    try:
-        search.open_ends()
-        earlier = meter.earlier(TIME)
-        search.resume(earlier.pairs, earlier.unusable)
-        search.begin()
-    except NotMeasuredError:
-        if not search.unusable.keys() & ends:
-            raise
-    failed = (place for place in ends if place in search.unusable)
-    text = (f"{meter.name(place)} cannot be measured: {search.unusable[place]}" for place in failed)
-    return earlier, next(text, "")
 
 
 def _is_found(alone: _Found, step: Step) -> bool:
