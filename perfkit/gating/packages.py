@@ -12,6 +12,7 @@ import itertools
 import math
 import os
 import shutil
+import statistics
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -85,10 +86,14 @@ Opening = Callable[[Sequence[Group]], AbstractContextManager[PackageMeasuring]]
 
 @dataclass
 class _Found:
-    """What a search along a range of groups came to; ``steps`` count from its first place."""
+    """What a search along a range of groups came to; ``steps`` count from its first place.
+
+    Between two environments ``log_ratio`` is the median of their launches, which leans to neither side.
+    """
 
     conclusion: Conclusion
     steps: tuple[Step, ...]
+    log_ratio: float = 0.0
     levels: tuple[Level | None, Level | None] = (None, None)
     explanation: Explanation | None = None
 
@@ -179,10 +184,11 @@ class PackageSearch:
                 f"not shown for {names} alone: it may cost that only beside other packages of head"
             ] = None
         shown = alone.steps[0] if confirmed else step
+        log_ratio = min(max(alone.log_ratio, shown.low), shown.high) if confirmed else shown.log_ratio
         return GuiltyPackages(
             together=tuple(tuple(map(self._change, part)) for part in blamed),
             confirmed=confirmed,
-            ratio=math.exp(shown.log_ratio),
+            ratio=math.exp(log_ratio),
             low=math.exp(shown.low),
             high=math.exp(shown.high),
             probability=step.probability,
@@ -229,6 +235,7 @@ class PackageSearch:
             sure = conclusion.status == "found"
             found = _Found(conclusion, conclusion.steps)
             if len(groups) == _ENDS:
+                found.log_ratio = statistics.median(search.pairs[0, 1])
                 found.levels = meter.levels(0, len(groups) - 1)
                 found.explanation = meter.explain(0, len(groups) - 1) if sure else None
             self.measured |= {groups[place] for pair in search.pairs for place in pair}
