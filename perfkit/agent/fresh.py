@@ -63,11 +63,12 @@ def look(target: Target | None, *, seed: int, watch: bool, most_calls: float) ->
 
     They are "first"; "same": with the same objects again; "copied": with equal ones; "moved": with values
     that differ a little; "shuffled", where nothing can be moved, and "again" with the same of these; "used"
-    is what using a result takes. ``follows`` is whether another input gave another result. With ``watch`` the
-    files and processes that calls open and start are returned.
+    is what using a result takes. ``follows`` is whether another input gave another result, ``overwritten``
+    whether its call changed the one before. With ``watch`` the files and processes that calls open and start
+    are returned.
     """
     if target is None:
-        return {"kind": "looked", "times": {}, "follows": None, "touched": []}
+        return {"kind": "looked", "times": {}, "follows": None, "overwritten": False, "touched": []}
     return _Look(target, seed, most_calls, _Watch() if watch else None).take()
 
 
@@ -96,7 +97,7 @@ class _Look:
     def take(self) -> Message:
         """Make the calls."""
         times: dict[str, float] = {}
-        follows = None
+        follows, overwritten = None, False
         try:
             times["first"], result = self._timed(self._target)
             is_long = times["first"] > _LONG_CALL_S
@@ -107,6 +108,7 @@ class _Look:
             found = self._try(times, "moved")
             if found is None:
                 found = self._try(times, "shuffled", again=True)
+            overwritten = found is not None and before is not None and before != _digest(result)
             if self._kept is not None and not (is_long and found is not None):
                 self._try(times, "copied")
             # A result that is drawn at random, or that depends on calls before it, differs as well.
@@ -115,7 +117,8 @@ class _Look:
         except _EnoughError:
             pass
         touched = [] if self._watch is None else sorted(self._watch.touched)
-        return {"kind": "looked", "times": times, "follows": follows, "touched": touched}
+        seen: Message = {"follows": follows, "overwritten": overwritten, "touched": touched}
+        return {"kind": "looked", "times": times, **seen}
 
     def _try(self, times: dict[str, float], form: str, *, again: bool = False) -> list[int | None] | None:
         """Time a form of calls, and return the digest of the first result, None where they fail."""

@@ -166,24 +166,32 @@ def _counted(order: Message, work: Work, seed: Sequence[object]) -> Message:
 
 
 def _looked(order: Message, work: Work, seed: Sequence[object]) -> Message:
-    """Time calls in several forms, and return what calls with other inputs give, as the order asks for."""
-    calls = _most_calls(work)
-    others: dict[str, Target] = {}
-    # These are made first, as calls may leave something in the benchmark's own inputs.
-    for form in OTHER_FORMS[:: -1 if order["seed"] % 2 else 1]:
-        target = with_other_inputs(work.target, form, seed) if order["others"] and work.target else None
-        if target is not None and len(others) < calls:
-            others[form] = target
-    own = work.target if calls >= _FEW_CALLS else None
-    answer = look(own, seed=order["seed"], watch=order["watch"], most_calls=calls - len(others))
-    answer["others"] = {}
-    for form, target in others.items():
-        # Code that gets an input which it does not expect raises anything.
-        with contextlib.suppress(Exception):
-            answer["others"][form] = described_call(
-                target, {}, node=work.node, root=Path(order["root"]), seed=seed
-            )
-    return answer
+    """Time calls in several forms, and return what calls with other inputs give, as the order asks for.
+
+    These are made as the first calls and as the last ones, after many with the benchmark's own inputs.
+    """
+    calls, own = _most_calls(work), work.target
+
+    def others() -> Message:
+        targets: dict[str, Target] = {}
+        # All are made before the first call, which may leave something in the benchmark's own inputs.
+        for form in OTHER_FORMS[:: -1 if order["seed"] % 2 else 1]:
+            target = with_other_inputs(own, form, seed) if order["others"] and own else None
+            if target is not None and len(targets) < calls:
+                targets[form] = target
+        found: Message = {}
+        for form, target in targets.items():
+            # Code that gets an input which it does not expect raises anything.
+            with contextlib.suppress(Exception):
+                found[form] = described_call(target, {}, node=work.node, root=Path(order["root"]), seed=seed)
+        return found
+
+    first = others()
+    if calls < _FEW_CALLS:
+        return {**look(None, seed=0, watch=False, most_calls=0), "others": [first]}
+    left = calls - 2 * len(OTHER_FORMS)
+    answer = look(own, seed=order["seed"], watch=order["watch"], most_calls=left)
+    return {**answer, "others": [first, others()]}
 
 
 def _state_of_device() -> Message:

@@ -154,7 +154,8 @@ class Decision:
 
     ``everything`` is why all are affected, None where that depends on the benchmark. ``loaded`` are own files
     of which anything ran, and the timed calls of ``direct`` benchmarks run functions that differ.
-    ``first_only`` has the benchmarks whose later calls run less than half of what the first one runs, and
+    ``first_only`` has the benchmarks whose later calls run less than half of what the first one runs,
+    ``cached`` those where they run nothing of it on head, and something on base, and
     ``notices`` those that run code of the change which asks whether it is measured.
     """
 
@@ -165,6 +166,7 @@ class Decision:
     loaded: frozenset[str] = frozenset()
     direct: frozenset[str] = frozenset()
     first_only: Mapping[str, str] = field(default_factory=dict)
+    cached: frozenset[str] = frozenset()
     notices: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -182,6 +184,7 @@ def decide(nodes: Sequence[str], traces: Mapping[Side, SideTrace], changed: Chan
         loaded=deciding.imported,
         direct=frozenset(node for node in nodes if deciding.runs_directly(node)),
         first_only={node: why for node in nodes if (why := deciding.first_only(node))},
+        cached=frozenset(node for node in nodes if deciding.is_cached(node)),
         notices={node: why for node in nodes if (why := deciding.notices(node))},
     )
 
@@ -445,14 +448,23 @@ class _Deciding:
 
     def first_only(self, node: str) -> str | None:
         """Return how few functions of the first call a later one runs on head, None for half or more."""
-        parts = self.traces["head"].ran.get(node, Ran()).parts
-        first, later = (
-            {code for code in parts.get(part, ()) if code[2] and not _is_test(code[0])}
-            for part in ("first", "later")
-        )
+        first, later = self._of_calls("head", node)
         common = len(first & later)
         few = f"a later one runs {common} of its {counted(len(first), 'function')}"
         return few if 2 * common < len(first) else None
+
+    def is_cached(self, node: str) -> bool:
+        """Return whether later calls run nothing of what the first one runs, on head alone."""
+        (of_base, base), (of_head, head) = (self._of_calls(side, node) for side in SIDES)
+        return bool(of_base & base) and bool(of_head) and not of_head & head
+
+    def _of_calls(self, side: Side, node: str) -> list[set[Code]]:
+        """Return the functions that the first call of a benchmark runs, and those of later ones."""
+        parts = self.traces[side].ran.get(node, Ran()).parts
+        return [
+            {code for code in parts.get(part, ()) if code[2] and not _is_test(code[0])}
+            for part in ("first", "later")
+        ]
 
     @cached_property
     def noticed(self) -> tuple[Notice, ...]:

@@ -141,6 +141,7 @@ def _marked(surveyed: Survey, decision: Decision) -> Survey:
             one,
             changed=one.benchmark.name in decision.direct,
             first_only=decision.first_only.get(one.benchmark.name),
+            cached=one.benchmark.name in decision.cached,
             notices=decision.notices.get(one.benchmark.name),
         )
         for one in surveyed.compared

@@ -17,11 +17,13 @@ from perfkit.model import SIDES, Side
 from perfkit.model.comparisons import Comparison, Doubt, DoubtKind
 from perfkit.runner.lockstep.closer import Look, look_closer
 from perfkit.runner.lockstep.launcher import Launcher
-from perfkit.units import human_seconds, listed
+from perfkit.units import human_seconds
 
 # A benchmark is looked at in this many launches, in the fewest where they or its calls take long; after this
 # many seconds no other one is.
 _LAUNCHES, _FEWEST, _LONG_S, _LONG_CALL_S, _ALL_S = 6, 3, 8.0, 0.25, 60.0
+# They have this many seconds, whatever is left of the budget.
+_LEAST_S = 20.0
 # A gain is gone where less than this share of it remains, by some standard errors; it is itself beyond more.
 _HALF, _ERRORS, _ERRORS_OF_GAIN, _MANY = 0.5, 3.0, 5.0, 5
 # Many calls hold at least half of what was put off, where they hold any of it.
@@ -29,9 +31,15 @@ _MOST_KEPT = 0.75
 # A later call of a cached result takes less than this share of the first one.
 _CACHED = 0.1
 _SHORT_S = 2e-5
+# The forms of calls with new inputs, and those with the same ones.
+_FRESH = (("copied", "same"), ("moved", "same"), ("shuffled", "again"))
+_HITS = "only cache hits are timed: its later calls run none of the functions that its first one runs"
+_UNSEEN = "it could not be looked at more closely in time, or failed there"
+_UNCLEAR = "its calls with other inputs were too few or scattered too much to rule out a cache"
+# Smaller gains are hidden by the scatter of few calls.
+_LARGE = 0.7
 # Less time before the calls does not count; to read a longer file takes a part of that to import.
 _LEAST_BEFORE_S, _LEAST_IMPORT_S = 2e-5, 1e-3
-_MOST_LISTED = 5
 # Names of temporary files differ from call to call.
 _DRAWN = re.compile(r"tmp\w+|[0-9a-f]{6,}|\d+")
 
@@ -45,12 +53,13 @@ def doubt_gains(
     *,
     log: Callable[[str], None],
     until: float = math.inf,
-) -> tuple[tuple[Comparison, ...], tuple[str, ...]]:
-    """Return comparisons with the doubts that a closer look raises at those that became faster, and notes."""
-    until = min(time.monotonic() + _ALL_S, until)
+) -> tuple[Comparison, ...]:
+    """Return comparisons with the doubts that a closer look raises at those that became faster."""
+    now = time.monotonic()
+    until = min(now + _ALL_S, max(now + _LEAST_S, until))
     if any(map(is_faster, judged)):
         launcher.renew()
-    found, unseen = [], []
+    found = []
     imports: dict[str, Sequence[Pair]] = {}
     for one in judged:
         name = one.benchmark.name
@@ -67,10 +76,14 @@ def doubt_gains(
                 doubts += doubts_of((one.base_s, one.head_s), looks, imports[file])
                 doubts += doubts_of_new_inputs(launcher, known, looks)
             else:
-                unseen.append(name.rpartition("::")[2])
+                doubts.append(Doubt(kind="not compared", text=_UNSEEN))
+            if all(doubt.kind != "cache" for doubt in doubts):
+                if known.cached:
+                    doubts.append(Doubt(kind="cache", text=_HITS))
+                elif looks and is_unclear((one.base_s, one.head_s), looks):
+                    doubts.append(Doubt(kind="not compared", text=_UNCLEAR))
         found.append(one.doubted(*doubts))
-    words = "became faster, and could not be looked at more closely in time, or failed there"
-    return tuple(found), ((f"{listed(unseen, _MOST_LISTED)} {words}",) if unseen else ())
+    return tuple(found)
 
 
 def take_looks(
@@ -114,10 +127,16 @@ def doubts_of(
         "cache": cache,
         "outside the clock": next(seen.outside_of_the_clock(), ""),
         "files": _of_files(looks[0]),
+        "aliasing": seen.of_results(),
         # A cache is filled in the first call.
         "before its calls": seen.before(imports, with_first=not cache),
     }
     return [Doubt(kind=kind, text=text) for kind, text in texts.items() if text]
+
+
+def is_unclear(claimed: Pair, looks: Sequence[Mapping[Side, Look]]) -> bool:
+    """Return whether a large gain may be a cache by its calls with new inputs, which prove neither."""
+    return claimed[1] < _LARGE * claimed[0] and _Seen(looks, claimed).may_be_cached()
 
 
 class _Times:
@@ -168,7 +187,7 @@ class _Seen:
                 yield f"it is faster only after many calls: {single} in the first ones"
         if all(look["base"].follows is True and look["head"].follows is False for look in self._looks):
             yield "its result stays the same with another input, which base's does not"
-        for fresh, known in (("copied", "same"), ("moved", "same"), ("shuffled", "again")):
+        for fresh, known in _FRESH:
             if fresh in times and known in times and _is_gone(times[known], times[fresh]):
                 yield _cached(times[known], times[fresh])
         if "same" in times and not {"moved", "shuffled"} & times.keys():
@@ -176,6 +195,27 @@ class _Seen:
             alike = _HALF < first.head_s / first.base_s < 1 / _HALF
             if alike and same.head_s < _CACHED * first.head_s and _is_gone(same, first):
                 yield _cached(same, first, new="where the first takes {} (base {})")
+
+    def of_results(self) -> str:
+        """Return what the next call does to a result that is kept."""
+        changed = {(look["base"].overwritten, look["head"].overwritten) for look in self._looks}
+        return (
+            "its next call overwrites a result, which base's does not" if changed == {(False, True)} else ""
+        )
+
+    def may_be_cached(self) -> bool:
+        """Return whether the times show no gain, or too little of one with new inputs beyond the scatter."""
+        both = [(self._times.get(known), self._times.get(fresh)) for fresh, known in _FRESH]
+        return any(
+            known is not None
+            and fresh is not None
+            and (
+                not _is_gain(known)
+                or statistics.median(map(operator.truediv, fresh.saved, known.saved)) < _HALF
+            )
+            and _HALF < fresh.base_s / known.base_s < 1 / _HALF
+            for known, fresh in both
+        )
 
     def outside_of_the_clock(self) -> Iterator[str]:
         """Yield where the time of a call is that its clock does not see."""

@@ -204,6 +204,8 @@ class _Edits:
             yield self._of_lines("prepare", file, "each side's own")
         elif _is_pin(path):
             yield self._of_lines("pin", file, "not installed")
+        elif own is not None and path.suffix != ".py" and (names := self._readers(PurePosixPath(own))):
+            yield self._of_lines("helper", file, self._laid(own), names)
 
     def _of_lines(
         self, kind: MeasuringKind, file: str, effect: str, benchmarks: tuple[str, ...] = ()
@@ -247,6 +249,17 @@ class _Edits:
         alone = {_function(name) for name in edited}
         # What else differs in the file may be a part of what any of its benchmarks does.
         return tuple(edited if functions is not None and alone.issuperset(functions) else names)
+
+    def _readers(self, own: PurePosixPath) -> tuple[str, ...]:
+        """Return the benchmarks whose files name one of data, by its stem where it lies beside or below."""
+
+        def reads(file: str) -> bool:
+            places = ((self._folder / one).as_posix() for one in (file, *self._closure(file)))
+            text = "\n".join(part or "" for place in places for part in self._both(place))
+            words = re.findall(r"\w+", text) if own.is_relative_to(PurePosixPath(file).parent) else ()
+            return own.name in text or own.stem in words
+
+        return tuple(name for file, names in self._by_file.items() if reads(file) for name in names)
 
     @cached_property
     def _helpers(self) -> frozenset[str]:

@@ -74,7 +74,9 @@ MEASURING = {
     "work.py": WORK.format(number=50),
     "tests/test_speed.py": MEASURED,
     "tests/conftest.py": "import pytest\n@pytest.fixture\ndef calls():\n    return 2\n",
-    "tests/helpers.py": "UNITS = 3\n",
+    "tests/helpers.py": "UNITS = 3\nROWS = 'rows.json'\n",
+    "tests/rows.json": "[1, 2]\n",
+    "tests/results.json": "[1, 2]\n",
     "tests/test_other.py": "def test_other():\n    assert True\n",
     "tools/build.sh": "true\n",
     "tools/other.sh": "true\n",
@@ -96,7 +98,7 @@ def test_a_strict_gate_waits_for_a_person_where_the_change_edits_its_measuring(t
         "assert True": "assert 1",
         "strict = true\nselect": "select",
     }
-    edits |= {"def test_spin": "@pytest.mark.perfkit(gate=False)\ndef test_spin"}
+    edits |= {"[1, 2]": "[1]", "def test_spin": "@pytest.mark.perfkit(gate=False)\ndef test_spin"}
     edits |= {'name = "demo"': 'name = "example"'}
     head = dict(MEASURING)
     for before, after in edits.items():
@@ -114,6 +116,7 @@ def test_a_strict_gate_waits_for_a_person_where_the_change_edits_its_measuring(t
         ("benchmark", "tests/test_new.py", "head's on both sides"),
         ("conftest", "tests/conftest.py", "head's on both sides"),
         ("helper", "tests/helpers.py", "each side's own"),
+        ("helper", "tests/rows.json", "each side's own"),
         ("marker", "tests/test_speed.py::test_spin", "base's decide"),
         ("perfkit", "pyproject.toml", "base's decide"),
         ("prepare", "tools/build.sh", "each side's own"),

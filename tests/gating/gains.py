@@ -434,6 +434,24 @@ def work(texts, wanted):
     return next(one for one in texts if likeness(texts[one], wanted) >= 0.3)
 """,
     ),
+    "one buffer": Gain(
+        doubt="aliasing",
+        base="\ndef work(numbers):\n    return [one * one + 0 * sum(range(9)) for one in numbers]\n",
+        before="KEPT = [0.0] * 4000",
+        head="\ndef work(numbers):\n    KEPT[:] = [one * one for one in numbers]\n    return KEPT\n",
+    ),
+    "stale between refreshes": Gain(
+        doubt="other inputs",
+        base="\ndef work(numbers):\n    return sorted(one * one % 7.5 for one in numbers)\n",
+        before="KEPT = [0, None]",
+        head="""
+def work(numbers):
+    if KEPT[0] % 10 == 0:
+        KEPT[1] = sorted(one * one % 7.5 for one in numbers)
+    KEPT[0] += 1
+    return KEPT[1]
+""",
+    ),
     "in each 500th call": Gain(
         doubt="outside the clock",
         before="TODO = []",

@@ -14,13 +14,14 @@ from gains import FAKE, HONEST, Gain
 from gating import git_project
 
 from perfkit.config import AsvSuite
-from perfkit.gating.gains import doubts_of, take_imports, take_looks
+from perfkit.gating.gains import doubts_of, is_unclear, take_imports, take_looks
 from perfkit.gating.noticing import notices_of
 from perfkit.gating.results import compare_calls, doubts_of_new_inputs
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.model import SIDES, Benchmark, Side
 from perfkit.model.comparisons import Doubt
 from perfkit.repo.code_units import units_of
+from perfkit.runner.lockstep.closer import Look
 from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, run_launch
 from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
 from perfkit.runner.lockstep.untimed import CountedSides
@@ -117,6 +118,7 @@ def test_a_gain_that_is_none_is_named(name: str, tmp_path: Path) -> None:
 
 
 APP = """
+import functools
 import os
 
 {memo}def ask():
@@ -124,11 +126,22 @@ import os
     return sum(n * n for n in range(9000))
 
 
+{keeps}def fib(number):
+    return number if number < 2 else fib(number - 1) + fib(number - 2)
+
+
 def work(numbers):
     {key}return sum(n * n for n in numbers)
+
+
+INDEX = {{}}
+
+
+def index(numbers):
+    {put}return len(numbers)
 """
 BENCHES = """
-from app import ask, work
+from app import ask, fib, index, work
 
 DATA = [float(number) for number in range(20_000)]
 
@@ -139,6 +152,14 @@ def test_work(benchmark):
 
 def test_ask(benchmark):
     benchmark.pedantic(ask, rounds=30)
+
+
+def test_fib(benchmark):
+    benchmark(fib, 12)
+
+
+def test_index(benchmark):
+    benchmark.pedantic(index, args=(DATA,), rounds=30)
 """
 
 
@@ -148,7 +169,9 @@ def test_doubts_are_in_the_report_and_in_the_ledger(tmp_path: Path) -> None:
     What it rests on that is done before the calls is a line of its own.
     """
     key = "return MEMO.get(id(numbers)) or _kept(numbers)\n    "
-    base, head = APP.format(memo="", key="", asked="HOME"), APP.format(memo=_MEMO, key=key, asked="CI")
+    put = "INDEX.update({number: number * number for number in numbers})\n    "
+    base = APP.format(memo="", key="", asked="HOME", keeps="", put=put)
+    head = APP.format(memo=_MEMO, key=key, asked="CI", keeps="@functools.cache\n", put="")
     project = git_project(
         tmp_path, {"pyproject.toml": TRACED, "app.py": base, "benchmarks/test_app.py": BENCHES}
     )
@@ -158,12 +181,41 @@ def test_doubts_are_in_the_report_and_in_the_ledger(tmp_path: Path) -> None:
 
     assert 0 == gated.exit_code, gated.stderr
     kinds = {name: [one["kind"] for one in found["doubts"]] for name, found in gated.comparisons.items()}
-    assert {"test_work": ["cache"], "test_ask": ["notices measuring"]} == kinds
+    assert kinds == {
+        "test_work": ["cache"],
+        "test_ask": ["notices measuring"],
+        "test_fib": ["cache"],
+        "test_index": ["outside the clock"],
+    }
     assert "IMPROVED" == gated.verdicts["test_work"]
     judged = project.judge(gated.run_id)
     assert kinds == {
         name: [one["kind"] for one in found["doubts"]] for name, found in judged.comparisons.items()
     }
+
+
+def test_a_look_that_cannot_rule_out_a_cache_is_unclear() -> None:
+    def look(same_s: float, moved_s: float) -> Look:
+        return Look(
+            times={"first": moved_s, "same": same_s, "moved": moved_s},
+            own_s=same_s,
+            outside_s=0.0,
+            before_s=0.0,
+            follows=True,
+            overwritten=False,
+            touched=(),
+            others=(),
+            layout=1,
+        )
+
+    def looks(*moved_s: float) -> list[Mapping[Side, Look]]:
+        return [{"base": look(1e-2, 1e-2), "head": look(1e-3, one)} for one in moved_s]
+
+    claimed = 1e-2, 1e-3
+    assert ["cache"] == [one.kind for one in doubts_of(claimed, looks(9e-3, 9e-3, 9.1e-3))]
+    assert [] == doubts_of(claimed, unclear := looks(9e-3, 6e-3, 2e-3))
+    assert is_unclear(claimed, unclear)
+    assert not is_unclear(claimed, looks(1e-3, 2e-3, 1e-3))
 
 
 # Each asks for something that only a measured process has.
@@ -174,6 +226,9 @@ NOTICING = {
     "sys._getframe": "import sys\n\ndef work():\n    return sys._getframe(1).f_code.co_name\n",
     "inspect.stack": "import inspect\n\ndef work():\n    return len(inspect.stack()) > 30\n",
     "traceback.extract_stack": "import traceback\n\ndef work():\n    return traceback.extract_stack()\n",
+    "sys.stdin": "import sys\n\nFAST = sys.stdin is None\n",
+    "isatty": "import sys\n\nFAST = not sys.stdout.isatty()\n",
+    ".git": "from pathlib import Path\n\nFAST = not Path(__file__).with_name('.git').is_dir()\n",
     "gc.isenabled": "import gc\n\ndef work():\n    return gc.isenabled()\n",
     "sys.gettrace": "import sys\n\ndef work():\n    return sys.gettrace() is None\n",
     "PERFKIT_LOCK_FOLDER": "import os\n\nFAST = os.environ.get('PERFKIT_LOCK_FOLDER')\n",
@@ -199,6 +254,8 @@ def work(x):
     raise ValueError("install pytest first", torch.stack([x]), x.isenabled())
 """
     assert [] == [*notices_of("app.py", units_of(b""), units_of(text.encode()))]
+    looks = [units_of(NOTICING[word].encode()) for word in ("inspect.stack", "sys._getframe")]
+    assert [] == [*notices_of("app.py", *looks)]
 
 
 @pytest.mark.parametrize("name", _params(HONEST))

@@ -471,16 +471,17 @@ class _Kept:
                     continue
                 self._holders[id(part)] = one
                 # A dictionary or tuple of texts and numbers alone is not tracked.
-                if gc.is_tracked(part) or isinstance(part, (dict, tuple)):
+                if gc.is_tracked(part) or issubclass(type(part), (dict, tuple)):
                     waiting.append(part)
                 else:
                     self._note(part)
 
     def _is_elsewhere(self, one: object) -> bool:
         """Return whether something is code of a library, through which all else could be reached."""
-        if isinstance(one, (type, FunctionType)):
+        # `isinstance` would ask each object for its `__class__`, which may raise.
+        if issubclass(type(one), (type, FunctionType)):
             return all(one.__module__ != module.get("__name__") for module in self._modules)
-        return isinstance(one, ModuleType)
+        return issubclass(type(one), ModuleType)
 
     def _note(self, one: object) -> None:
         place = self._place_of(one)

@@ -23,7 +23,8 @@ class Look:
 
     A call took ``own_s`` by its own clock, and ``outside_s`` more with all that it leaves to others.
     ``touched`` are the files and processes that calls opened and started. The test took ``before_s`` up to
-    its calls, besides calls like these. ``others`` are results for inputs drawn from ``layout``, by form.
+    its calls, besides calls like these. ``others`` are results for inputs drawn from ``layout``, by form: of
+    the process's first calls, and of its last ones.
     """
 
     times: Mapping[str, float]
@@ -31,8 +32,9 @@ class Look:
     outside_s: float
     before_s: float
     follows: bool | None
+    overwritten: bool
     touched: Collection[str]
-    others: Mapping[str, Message]
+    others: Sequence[Mapping[str, Message]]
     layout: int
 
 
@@ -68,6 +70,7 @@ def look_closer(
         return Look(
             times=seen["times"],
             follows=seen["follows"],
+            overwritten=seen["overwritten"],
             touched=seen["touched"],
             others=seen["others"],
             own_s=own_s / made,
