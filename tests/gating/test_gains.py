@@ -204,7 +204,8 @@ def test_a_look_that_cannot_rule_out_a_cache_is_unclear() -> None:
             follows=True,
             overwritten=False,
             touched=(),
-            others=(),
+            others={},
+            others_at="",
             layout=1,
         )
 
