@@ -35,7 +35,7 @@ def points() -> Iterator[Mapping[str, ModuleType]]:
 
 @pytest.fixture(scope="module")
 def bisects() -> Iterator[Mapping[str, ModuleType]]:
-    names = ("bisect_study", "bisect_tables", "searches", "recorded", "plan", "neutral")
+    names = ("bisect_study", "bisect_tables", "searches", "recorded", "plan", "neutral", "upgrades")
     with study_scripts(("calibration", "bisect"), names) as loaded:
         yield loaded
 
@@ -103,6 +103,12 @@ def test_the_page_of_bisections(bisects: Mapping[str, ModuleType]) -> None:
     outcomes = json.loads((study / "outcomes.json").read_text())
 
     assert document.read_text() == tables.render(document.read_text(), outcomes, tables.read_real(study))
+    upgrades = bisects["upgrades"]
+    found = json.loads(upgrades.OUTCOMES.read_text())
+    assert document.read_text() == upgrades.filled(document.read_text(), found)
+    right = [upgrades.is_right(case, found[name]) for name, case in upgrades.read_cases().items()]
+    assert sum(right) >= 0.9 * len(right)
+    assert max(one["seconds"] for one in found.values()) < upgrades.LIMIT_S
 
 
 @pytest.mark.parametrize("study", ["strangers", "newcomers"])

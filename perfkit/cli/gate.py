@@ -72,18 +72,8 @@ def gate(
             metavar="REF|DIR|worktree", help="Default: HEAD, or the working tree when its code has changes."
         ),
     ] = None,
-    base_with: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="REQUIREMENT|FILE|DIR",
-            help="Measure base with this package (torch==2.12.1), file of requirements or lock, or existing"
-            " environment; can be repeated. Both sides are then the same commit, unless they are named.",
-        ),
-    ] = None,
-    head_with: Annotated[
-        list[str] | None,
-        typer.Option(metavar="REQUIREMENT|FILE|DIR", help="The same for head (default: this environment)."),
-    ] = None,
+    base_with: options.BaseWithOption = None,
+    head_with: options.HeadWithOption = None,
     against: Annotated[
         str | None,
         typer.Option(

@@ -102,6 +102,19 @@ AlphaOption = Annotated[
 RepoOption = Annotated[
     Path | None, typer.Option(metavar="PATH", help="The project to measure (default: this folder).")
 ]
+BaseWithOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="REQUIREMENT|FILE|DIR",
+        help="Measure base with this package (torch==2.12.1), file of requirements or lock, existing"
+        " environment, or variable (OMP_NUM_THREADS=1); can be repeated. Both sides are then the same commit,"
+        " unless they are named.",
+    ),
+]
+HeadWithOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="REQUIREMENT|FILE|DIR", help="The same for head (default: this environment)."),
+]
 WaitOption = Annotated[
     float | None,
     typer.Option(

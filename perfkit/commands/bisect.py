@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,11 +16,25 @@ from perfkit.config import COUNTS, Project, nearest_key
 from perfkit.errors import RunInterruptedError, UsageError
 from perfkit.gating.bisecting import TIME, Bisection
 from perfkit.gating.counters import check_valgrind
+from perfkit.gating.packages import PackageMeter, PackageSearch, group_name, packages_report
 from perfkit.gating.pairs import Wanted
 from perfkit.ledger.store import Ledger
-from perfkit.model.bisection import BisectionReport, BisectProgress
-from perfkit.repo.commits import commit_range, find_benchmark
+from perfkit.model import Side
+from perfkit.model.bisection import BisectionReport, BisectProgress, PackagesReport
+from perfkit.repo.commits import (
+    CommitRange,
+    commit_range,
+    find_benchmark,
+    open_repository,
+    read_commit,
+    resolve,
+)
+from perfkit.repo.environments import check_wanted, side_environments
+from perfkit.repo.mixed import Mixtures
 from perfkit.temporary import temporary_folder
+from perfkit.units import counted
+
+_SHOWN_DIGITS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +67,11 @@ def run_bisect(request: BisectRequest, *, project: Project, progress: BisectProg
         held = measuring(progress.info, wait_s=request.wait_s) if request.engine.is_local else nullcontext()
         with held, temporary_folder() as folder:
             began = time.monotonic()
-            progress.begin(commits.commits, benchmark)
+            progress.begin(
+                [one.sha[:_SHOWN_DIGITS] for one in commits.commits],
+                f"bisecting {benchmark}: {counted(commits.last, 'commit')} after"
+                f" {commits.sha(0)[:_SHOWN_DIGITS]} up to {commits.sha(commits.last)[:_SHOWN_DIGITS]}",
+            )
             wanted = Wanted.laid(project, commits, benchmark, source, folder, alpha=1 - request.confidence)
             bisection = Bisection(
                 wanted=wanted,
@@ -70,6 +89,76 @@ def run_bisect(request: BisectRequest, *, project: Project, progress: BisectProg
     except RunInterruptedError as error:
         raise RunInterruptedError(f"{error}; the same command goes on") from None
     return replace(report, wall_s=time.monotonic() - began)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackagesRequest:
+    """Two environments and the benchmark whose change between them is looked for, at HEAD."""
+
+    wanted: Mapping[Side, Sequence[str]]
+    benchmark: str | None
+    confidence: float = 0.95
+    budget_s: float = 1200.0
+    ledger: Path
+    wait_s: float | None = None
+
+
+def run_package_bisect(
+    request: PackagesRequest, *, project: Project, progress: BisectProgress
+) -> PackagesReport:
+    """Find the packages that changed a benchmark; every launch is recorded, even if interrupted."""
+    if not request.benchmark:
+        raise UsageError("name the benchmark that changed: --benchmark ID")
+    check_wanted(request.wanted)
+    head = resolve(open_repository(project.root), "HEAD")
+    commits = CommitRange(root=project.root, commits=(head, head))
+    source = find_benchmark(commits, request.benchmark, preferred=project.config.benchmarks)
+    ledger = Ledger(request.ledger)
+    ledger.check_writable()
+    try:
+        with measuring(progress.info, wait_s=request.wait_s), temporary_folder() as folder:
+            mixtures = Mixtures(side_environments(request.wanted, log=progress.info))
+            if not mixtures.names:
+                raise UsageError(
+                    "no package differs between the two; `perfkit gate --base-with` compares environments"
+                )
+            began = time.monotonic()
+            wanted = Wanted.laid(
+                project, commits, request.benchmark, source, folder, alpha=1 - request.confidence
+            )
+
+            def opening(groups: Sequence[frozenset[str]]) -> PackageMeter:
+                names = [group_name(group, mixtures.names) for group in groups]
+                text = f"{request.benchmark}: {counted(len(groups) - 1, 'package')} may have changed it"
+                progress.begin(names, text, "package")
+                known = search.meter.benchmark if search.meter else None
+                return PackageMeter(
+                    wanted,
+                    ledger,
+                    mixtures=mixtures,
+                    groups=groups,
+                    budget_s=request.budget_s,
+                    log=progress.info,
+                    benchmark=known,
+                )
+
+            search = PackageSearch(
+                mixtures=mixtures,
+                opening=opening,
+                confidence=request.confidence,
+                deadline=began + request.budget_s,
+                progress=progress,
+            )
+            report = packages_report(
+                search, wanted=wanted, confidence=request.confidence, budget_s=request.budget_s
+            )
+    except KeyboardInterrupt:
+        raise RunInterruptedError("interrupted; the same command goes on") from None
+    except RunInterruptedError as error:
+        raise RunInterruptedError(f"{error}; the same command goes on") from None
+    dirty = read_commit(project.root, ignored=project.output_paths).dirty
+    notes = (*report.notes, *(("HEAD is measured, without uncommitted changes",) if dirty else ()))
+    return replace(report, wall_s=time.monotonic() - began, notes=notes)
 
 
 def _asked(request: BisectRequest, project: Project) -> tuple[str, str, str, str]:

@@ -25,6 +25,7 @@ DOCUMENTS = (
     Document("plan", 4, "perfkit.model.comparisons:GatePlan", "perfkit gate --plan"),
     Document("compare", 4, "perfkit.model.comparisons:ApartReport", "perfkit compare"),
     Document("bisect", 4, "perfkit.model.bisection:BisectionReport", "perfkit bisect"),
+    Document("bisect-packages", 1, "perfkit.model.bisection:PackagesReport", "perfkit bisect --base-with"),
     Document("history", 1, "perfkit.model.history:HistoryReport", "perfkit history"),
     Document("state", 1, "perfkit.ledger.annotations:KeptState", "perfkit history accept and ignore"),
     Document("explain", 1, "perfkit.model.differences:Difference", "perfkit explain"),

@@ -22,7 +22,7 @@ from perfkit.units import human_seconds
 # A benchmark is looked at in this many launches, in the fewest where they or its calls take long; after this
 # many seconds no other one is.
 _LAUNCHES, _FEWEST, _LONG_S, _LONG_CALL_S, _ALL_S = 6, 3, 8.0, 0.25, 60.0
-# They have this many seconds, whatever is left of the budget.
+# They have this many seconds, however little the budget leaves.
 _LEAST_S = 20.0
 # So many launches begin with other inputs, and their times do not count.
 _AHEAD = 2

@@ -34,7 +34,7 @@ from perfkit.model.bisection import Level
 from perfkit.model.comparisons import Explanation, LaunchPair
 from perfkit.model.counters import count_of, is_count
 from perfkit.model.policies import BisectPolicy
-from perfkit.model.results import meant_by
+from perfkit.model.results import Source, meant_by
 from perfkit.repo.commits import BenchmarkSource, CommitRange, lay_benchmark
 from perfkit.repo.files import restore
 from perfkit.repo.sides import SidePair, named_side
@@ -185,6 +185,7 @@ class PairMeter:
     """
 
     profiles = True
+    source: Source = "bisect"
 
     def __init__(
         self,
@@ -200,6 +201,7 @@ class PairMeter:
         self.open_pair: tuple[int, int] | None = None
         self.benchmark = benchmark
         self.environment = _environment({})
+        self._settings: Mapping[Side, Mapping[str, str]] = {}
         self.machine = read_machine()
         self.launched: dict[tuple[int, int], list[tuple[float, float]]] = {}
         self.counts: dict[int, Counts] = {}
@@ -227,7 +229,7 @@ class PairMeter:
             return {}
         self.close()
         places: dict[Side, int] = {"base": base, "head": head}
-        names = [self._sha(place)[:_SHOWN_DIGITS] for place in dict.fromkeys((base, head))]
+        names = [self.name(place) for place in dict.fromkeys((base, head))]
         self._log(f"opening {' and '.join(names)}")
         run_id = new_run_id()
         try:
@@ -318,6 +320,10 @@ class PairMeter:
         pair, _ = self._opened()
         return explain_benchmark(pair.compared, pair.sides, call_s=self._call_s)
 
+    def name(self, place: int) -> str:
+        """Return how a place is called."""
+        return self._sha(place)[:_SHOWN_DIGITS]
+
     def levels(self, base: int, head: int) -> tuple[Level | None, Level | None]:
         """Return the times of two places, from launches side by side or else from all of them."""
         together = self.launched.get((base, head))
@@ -345,11 +351,11 @@ class PairMeter:
 
     def _read(self, rows: Sequence[Row], metric: str) -> Earlier:
         """Return the results in rows of this bisection, and keep the times and counts for the report."""
-        places = self._wanted.commits.places()
+        places = self._places(rows)
         pairs: list[MeasuredPair] = []
         for run in dict.fromkeys(row.run_id for row in rows):
             own = [row for row in rows if row.run_id == run and not is_count(row)]
-            sides = {row.placement.side: places[row.commit.sha] for row in own if row.outcome.values}
+            sides = {row.placement.side: places[_where(row)] for row in own if row.outcome.values}
             found = pairs_of(own)
             if found:
                 base, head = sides["base"], sides["head"]
@@ -358,15 +364,20 @@ class PairMeter:
                 for pair in found:
                     self._keep(base, head, pair)
         counted = [row for row in rows if is_count(row) and row.outcome.metric.name == metric]
-        values = {places[row.commit.sha]: count for row in counted if (count := count_of(row))}
+        values = {places[_where(row)]: count for row in counted if (count := count_of(row))}
         failed = [row for row in rows if row.outcome.status == "skipped" and not is_count(row)]
         for place, one in values.items():
             self.counts.setdefault(place, Counts(counts=(one,), not_counted={}))
         return Earlier(
             pairs=tuple(pairs),
             counts={place: _middle(one.values) for place, one in values.items()},
-            unusable={places[row.commit.sha]: row.outcome.message or "not known" for row in failed},
+            unusable={places[_where(row)]: row.outcome.message or "not known" for row in failed},
         )
+
+    def _places(self, rows: Sequence[Row]) -> Mapping[tuple[str, str], int]:
+        """Return the place of the commit and environment of each row."""
+        places = self._wanted.commits.places()
+        return {_where(row): places[row.commit.sha] for row in rows}
 
     def _sha(self, place: int) -> str:
         return self._wanted.commits.commits[place].sha
@@ -421,7 +432,7 @@ class PairMeter:
         scope = Scope(
             benchmarks=wanted.source.file,
             select="",
-            seed=_seed(run_id),
+            seed=run_seed(run_id),
             files=wanted.files,
             files_from=wanted.folder,
         )
@@ -446,7 +457,8 @@ class PairMeter:
         if not failures:
             launcher.warm_up(shared_libraries(*(listed[side].report for side in (names[0], names[-1]))))
             launcher.narrow([found["head"].benchmark.name])
-            self.environment = _environment(listed["head"].report.torch)
+            self._settings = {side: one.report.torch for side, one in listed.items()}
+            self.environment = _environment(self._settings["head"])
             if launcher.why_no_fork:
                 self.notes[f"fresh processes instead of forked ones, slower: {launcher.why_no_fork}"] = None
         return found, failures
@@ -501,7 +513,7 @@ class PairMeter:
         """Begin the run of a pair."""
         context = self._context(sides.pair, run_id, served=sides.launcher.serves)
         recording = recorded(
-            self._ledger, source="bisect", run_id=context.run_id, recorded_at=context.recorded_at
+            self._ledger, source=self.source, run_id=context.run_id, recorded_at=context.recorded_at
         )
         run = self._stack.enter_context(recording)
         self.runs.append(context.run_id)
@@ -519,14 +531,14 @@ class PairMeter:
 
     def _context(self, pair: SidePair, run_id: str, *, served: bool) -> RunContext:
         return RunContext(
-            source="bisect",
+            source=self.source,
             run_id=run_id,
             recorded_at=utc_now(),
             commits={side: pair.side(side).commit for side in SIDES},
             machine=self.machine,
             environment=self.environment,
             # Launches of a pair that is opened again have other orders and hash seeds than before.
-            seed=_seed(run_id),
+            seed=run_seed(run_id),
             policy=gate_policy(alpha=self._wanted.alpha, family=1, served=served),
             kind=functools.partial(BisectPolicy, good=self._sha(0), bad=self._sha(-1)),
         )
@@ -540,6 +552,10 @@ class PairMeter:
             context = self._context(SidePair(base=side, head=side), new_run_id(), served=False)
             self._ledger.append([finding_row(finding_on(one, "SKIPPED", why), context)])
         return unusable
+
+
+def _where(row: Row) -> tuple[str, str]:
+    return row.commit.sha, row.environment.env_id
 
 
 _OTHER_SOURCE = "its own source of the benchmark differs, and the newer one does not import there"
@@ -557,7 +573,8 @@ def _level(seconds: Sequence[float]) -> Level | None:
     return None if found is None else Level(mean=found.mean, sd=found.sd, launches=found.n)
 
 
-def _seed(run_id: str) -> int:
+def run_seed(run_id: str) -> int:
+    """Return the seed of a run, by its id."""
     return zlib.crc32(run_id.encode())
 
 

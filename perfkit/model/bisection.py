@@ -88,8 +88,8 @@ class SearchState:
 class BisectProgress(Log, Protocol):
     """Receives the state of a bisection, between launches only: nothing may run while something is timed."""
 
-    def begin(self, commits: Sequence[Commit], benchmark: str) -> None:
-        """Begin the search for a benchmark's change; the places of commits count from 0."""
+    def begin(self, names: Sequence[str], text: str, unit: str = "commit") -> None:
+        """Begin a search, with a sentence on it and the name of each place; ``unit`` is what is suspected."""
 
     def update(self, state: SearchState) -> None:
         """Report what is measured next."""
@@ -120,6 +120,72 @@ class BisectionReport:
     launches: int
     earlier: int
     skipped: tuple[SkippedCommit, ...]
+    runs: tuple[str, ...]
+    machine: Machine
+    environment: Environment
+    budget_s: float
+    wall_s: float
+    exit_code: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackageChange:
+    """A package that differs between two environments; a version is None where it is absent."""
+
+    name: str
+    base: str | None
+    head: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuiltyPackages:
+    """Packages whose upgrade changed a benchmark.
+
+    All parts of ``together`` are needed for the change. A part of several packages is one of these, which
+    could not be upgraded by themselves. Where that is ``confirmed``, the ratio is that of these packages
+    alone, else that of upgrading the last of them.
+    """
+
+    together: tuple[tuple[PackageChange, ...], ...]
+    confirmed: bool
+    ratio: float
+    low: float
+    high: float
+    probability: float
+    before: Level | None
+    after: Level | None
+    explanation: Explanation | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftPackages:
+    """The packages left by an undecided search."""
+
+    packages: tuple[str, ...]
+    probability: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackagesReport:
+    """A whole search among the ``packages`` that differ between two environments, at one commit.
+
+    ``measured`` counts environments, in ``pairs``; ``earlier`` are the ``launches`` known from earlier runs.
+    """
+
+    recorded_at: datetime
+    commit: Commit
+    benchmark: Benchmark
+    confidence: float
+    answer: Answer
+    why: str
+    found: tuple[GuiltyPackages, ...]
+    left: LeftPackages | None
+    packages: int
+    measured: int
+    pairs: int
+    launches: int
+    earlier: int
     runs: tuple[str, ...]
     machine: Machine
     environment: Environment

@@ -67,7 +67,8 @@ class ChangePoint:
     ``point_id`` and ``shift`` are eight hex digits. ``commits`` may have made it, None where git lacks them.
     Where others are ``acquitted``, since the benchmark runs the same code there, these are the ``suspects``.
     ``ratio`` is after / before with its 95 % interval; ``chance`` is the probability of a change point this
-    clear in 100 runs without any. ``detail`` describes another ``cause`` than the code.
+    clear in 100 runs without any. ``detail`` describes another ``cause`` than the code, and ``command`` finds
+    which of the packages it was.
     """
 
     point_id: str
@@ -87,6 +88,7 @@ class ChangePoint:
     chance: float
     cause: Cause = "code"
     detail: str = ""
+    command: str = ""
     gate: GateRatio | None = None
     state: State = "open"
     reason: str = ""

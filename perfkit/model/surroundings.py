@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from perfkit.model.results import Environment, Machine, Side
+from perfkit.model.results import ABSENT, PACKAGE, SIDES, Environment, Machine, Side
 
 # What a difference means: no times of the two are compared, or they may differ for it, or it means little.
 Weight = Literal["forbids", "may matter", "means little"]
@@ -53,12 +53,33 @@ _PASSING = frozenset({"node", "load_1min"})
 _OF_A_LAUNCH = ("_before", "_after", "_reserved_bytes")
 # Devices that differ by less are equal, in degrees and as a share of a clock.
 _OF_DEVICE, _NEAR_C, _NEAR_SHARE = "gpu", 5.0, 0.02
+_TORCH = "torch"
 _ORDER: tuple[Weight, ...] = ("forbids", "may matter", "means little")
 
 
 def environment_changes(before: Environment, after: Environment) -> tuple[FactChange, ...]:
     """Return the facts of two environments that differ, in the order in which they are recorded."""
     return tuple(_changes("environment", before.facts, after.facts))
+
+
+def package_changes(changes: Iterable[FactChange]) -> dict[str, FactChange]:
+    """Return the changes that are of packages, by name."""
+    named = {one.fact.removeprefix(f"{PACKAGE} "): one for one in changes}
+    return {name: one for name, one in named.items() if name != one.fact or name == _TORCH}
+
+
+def package_options(changes: Sequence[FactChange]) -> list[str]:
+    """Return options that ask for the changed packages of both sides; none where a version is not known."""
+    pairs = {name: (one.before, one.after) for name, one in package_changes(changes).items()}
+    known = all(version not in (None, ABSENT) for pair in pairs.values() for version in pair)
+    if not known or any(one.fact == "python" for one in changes):
+        return []
+    options = (
+        (f"--{side}-with", f"{name}=={pair[number]}")
+        for number, side in enumerate(SIDES)
+        for name, pair in pairs.items()
+    )
+    return [word for option in options for word in option]
 
 
 def surrounding_changes(before: Surroundings, after: Surroundings) -> tuple[FactChange, ...]:

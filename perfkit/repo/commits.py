@@ -443,7 +443,7 @@ def find_benchmark(commits: CommitRange, benchmark: str, *, preferred: str) -> B
         if named:
             return BenchmarkSource(sha=sha, file=named[0], kind=kind)
     raise UsageError(
-        f'there is no benchmark "{benchmark}" at GOOD, at BAD or in the working tree;'
+        f'there is no benchmark "{benchmark}" at either end or in the working tree;'
         " `pytest --collect-only -q` lists their node ids"
     )
 

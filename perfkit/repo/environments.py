@@ -16,7 +16,7 @@ import sysconfig
 import tomllib
 import venv
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -36,12 +36,16 @@ from perfkit.runner.commands import SAFE_PATH, Interpreter, run_command, tail_of
 from perfkit.temporary import remove_folder
 
 MOST_KEPT = 8
+PYTHON = "python"
 COMPLETE, _WANTED = "complete.json", "wanted.txt"
+# Names the folders of the present environment in one that is built on top of it.
+PRESENT = "perfkit_present.pth"
 _PROBE_LIMIT_S, _INSTALL_LIMIT_S = 120.0, 3600.0
 _OLDEST = (3, 11)
 _OPTION = re.compile(r"(?:-r|--requirement)[ =]*(.+)")
 # Such lines name a file of more requirements, or of constraints.
 _INCLUDING = ("-r", "-c", "--requirement", "--constraint")
+_VARIABLE = re.compile(r"([A-Z_][A-Z0-9_]*)=(?!=)(.*)")
 _FILES = (".txt", ".toml", ".lock")
 _HARNESS = ("pytest", "pytest-benchmark")
 _MOST_REASON = 400
@@ -55,8 +59,8 @@ _OBEYED = ("PIP_", "UV_")
 class SideEnvironment:
     """The environment of a side, by the versions of all its packages.
 
-    ``wanted`` is what a person asked for; ``named`` are packages asked for by name, None where a file or
-    folder stands for all. ``conflicts`` are the installer's sentences.
+    ``wanted`` is what a person asked for, with the ``variables`` to set; ``named`` are packages asked for by
+    name, None where a file or folder stands for all. ``conflicts`` are the installer's sentences.
     """
 
     wanted: tuple[str, ...]
@@ -65,6 +69,11 @@ class SideEnvironment:
     packages: Mapping[str, str]
     named: frozenset[str] | None = frozenset()
     conflicts: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def variable(self, name: str) -> str | None:
+        """Return a variable's value on this side, None where it is not set."""
+        return self.variables.get(name, os.environ.get(name))
 
 
 Environments = Mapping[Side, SideEnvironment]
@@ -90,7 +99,8 @@ class _Whole:
 
 def check_wanted(wanted: Mapping[Side, Sequence[str]]) -> None:
     """Check, before the machine's lock is waited for, that what is wanted can be read."""
-    for side, values in wanted.items():
+    for side, every in wanted.items():
+        values = [one for one in every if not _VARIABLE.fullmatch(one)]
         if not _is_folder(values, side):
             for value in values:
                 requirements_of(value, side)
@@ -112,18 +122,36 @@ def changed_packages(environments: Environments) -> dict[str, tuple[str | None, 
     return {name: (base.get(name), head.get(name)) for name in names if base.get(name) != head.get(name)}
 
 
+def changed_members(environments: Environments) -> dict[str, tuple[str | None, str | None]]:
+    """Return all that differs between the sides: packages, Python, and variables, which have capitals."""
+    base, head = (environments[side] for side in SIDES)
+    others = {
+        name: (base.variable(name), head.variable(name)) for name in {**base.variables, **head.variables}
+    }
+    others[PYTHON] = (base.python, head.python)
+    return {
+        **changed_packages(environments),
+        **{name: pair for name, pair in others.items() if pair[0] != pair[1]},
+    }
+
+
+def fact_of(name: str) -> str:
+    """Return the fact of an environment that has the version of one of its members."""
+    return name if name in (PYTHON, "torch") or name.isupper() else f"{PACKAGE} {name}"
+
+
 def installed_facts(environments: Environments) -> dict[Side, dict[str, str]]:
-    """Return the facts of each side's environment: Python, torch, and each package that differs."""
+    """Return the facts of each side's environment: Python, torch, and all that differs."""
     if not environments:
         return {}
-    differing = [name for name in changed_packages(environments) if name != "torch"]
+    members = changed_members(environments)
     return {
         side: {
-            "python": one.python,
+            PYTHON: one.python,
             "torch": one.packages.get("torch", ABSENT),
-            **{f"{PACKAGE} {name}": one.packages.get(name, ABSENT) for name in differing},
+            **{fact_of(name): pair[number] or ABSENT for name, pair in members.items()},
         }
-        for side, one in environments.items()
+        for number, (side, one) in enumerate((side, environments[side]) for side in SIDES)
     }
 
 
@@ -136,7 +164,14 @@ def unnamed_changes(environments: Environments) -> tuple[str, ...]:
     return tuple(name for name in changed_packages(environments) if name not in asked)
 
 
-def _environment(wanted: tuple[str, ...], side: Side, log: Callable[[str], None]) -> SideEnvironment:
+def _environment(asked: tuple[str, ...], side: Side, log: Callable[[str], None]) -> SideEnvironment:
+    variables = {found[1]: found[2] for one in asked if (found := _VARIABLE.fullmatch(one))}
+    made = _installed(tuple(one for one in asked if not _VARIABLE.fullmatch(one)), side, log)
+    interpreter = replace(made.interpreter, variables={**made.interpreter.variables, **variables})
+    return replace(made, wanted=asked, interpreter=interpreter, variables=variables)
+
+
+def _installed(wanted: tuple[str, ...], side: Side, log: Callable[[str], None]) -> SideEnvironment:
     if not wanted:
         return _described(wanted, Interpreter(), _ask(Interpreter()))
     if _is_folder(wanted, side):
@@ -193,8 +228,8 @@ def requirements_of(value: str, side: Side) -> Requirements:
         return Requirements(lines=tuple(_lines_of(file.absolute(), option)), name=None)
     if not text or text.startswith("-") or "\n" in text:
         raise UsageError(
-            f"{option} is no requirement; write it as pip does (numpy==2.4.0), or name a file of requirements"
-            " or the folder of an environment"
+            f"{option} is no requirement; write it as pip does (numpy==2.4.0), or name a file of"
+            " requirements, the folder of an environment, or a variable (OMP_NUM_THREADS=1)"
         )
     if file.is_dir() and not any((file / name).is_file() for name in ("pyproject.toml", "setup.py")):
         raise UsageError(f"{option} is a folder without bin/python; make an environment there, or name one")
@@ -360,7 +395,7 @@ def _build(place: Path, lines: Sequence[str], side: Side, log: Callable[[str], N
     packages = Path(sysconfig.get_path("purelib", scheme="venv", vars={"base": str(place)}))
     # With this call the files of the present environment that name further folders are obeyed as well.
     added = [f"import site; site.addsitedir({folder!r})\n" for folder in _present_folders()]
-    (packages / "perfkit_present.pth").write_text("".join(added))
+    (packages / PRESENT).write_text("".join(added))
     (place / _WANTED).write_text("\n".join(lines) + "\n")
     python = place / "bin" / "python"
     uv = _uv()

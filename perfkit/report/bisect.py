@@ -8,7 +8,16 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from perfkit.model import Commit
-from perfkit.model.bisection import BisectionReport, FoundStep, Level, SearchState, Suspect
+from perfkit.model.bisection import (
+    BisectionReport,
+    FoundStep,
+    GuiltyPackages,
+    Level,
+    PackageChange,
+    PackagesReport,
+    SearchState,
+    Suspect,
+)
 from perfkit.model.counters import TITLES
 from perfkit.report.console import visible
 from perfkit.report.counts import amount_text, signed_amount
@@ -25,21 +34,19 @@ _MOST_MOVED = 5
 
 
 class BisectLine(Drawn):
-    """Shows the commits that are measured; without a terminal, a line for each pair."""
+    """Shows the places that are measured; without a terminal, a line for each pair."""
 
     def __init__(self, *, enabled: bool = True) -> None:
         super().__init__(enabled=enabled)
         self._drawn = self._live = live_on(self._console)
-        self._commits: tuple[Commit, ...] = ()
+        self._names: tuple[str, ...] = ()
+        self._unit = ""
         self._pair: tuple[int, int] | None = None
 
-    def begin(self, commits: Sequence[Commit], benchmark: str) -> None:
+    def begin(self, names: Sequence[str], text: str, unit: str = "commit") -> None:
         """Show the range."""
-        self._commits = tuple(commits)
-        self.info(
-            f"bisecting {visible(benchmark)}: {counted(len(commits) - 1, 'commit')} from"
-            f" {_commit(commits[0])} to {_commit(commits[-1])}"
-        )
+        self._names, self._unit, self._pair = tuple(names), unit, None
+        self.info(visible(text))
 
     def info(self, text: str) -> None:
         """Show a stage."""
@@ -51,10 +58,10 @@ class BisectLine(Drawn):
         """Show what is measured next."""
         pair = (state.base, state.head)
         if self._in_terminal or pair != self._pair:
-            names = dict.fromkeys(self._commits[place].sha[:_SHA_DIGITS] for place in pair)
+            names = dict.fromkeys(self._names[place] for place in pair)
             launches = f", launch {state.launches + 1}" if self._in_terminal and len(names) > 1 else ""
             self.info(
-                f"measuring {' and '.join(names)}{launches}: {counted(state.left, 'commit')} suspected,"
+                f"measuring {' and '.join(names)}{launches}: {counted(state.left, self._unit)} suspected,"
                 f" {state.left_s:.0f} s left"
             )
         self._pair = pair
@@ -135,12 +142,17 @@ def step_sentence(report: BisectionReport, step: FoundStep) -> str:
         old, new = (amount_text(amount, one.metric.unit) for amount in (one.base, one.head))
         moved = signed_amount((one.head or 0.0) - (one.base or 0.0), one.metric.unit)
         return f"{who} changed {_title(report)} of {name} from {old} to {new} ({moved})."
-    ratio, low, high = (100 * ((value or 1.0) - 1) for value in (step.ratio, step.low, step.high))
-    word, sign = ("slower", 1) if ratio > 0 else ("faster", -1)
-    ends = sorted((sign * low, sign * high))
+    ratio, low, high = (value or 1.0 for value in (step.ratio, step.low, step.high))
+    change = _change(ratio, low, high, report.confidence)
+    return f"{who} made {name} {change}, probability {min(step.probability, 0.999):.3g}."
+
+
+def _change(ratio: float, low: float, high: float, confidence: float) -> str:
+    word, sign = ("slower", 1) if ratio > 1 else ("faster", -1)
+    ends = sorted(sign * 100 * (one - 1) for one in (low, high))
     return (
-        f"{who} made {name} {abs(ratio):.1f} % {word} ({100 * report.confidence:g} % interval"
-        f" {ends[0]:.1f} to {ends[1]:.1f} %), probability {min(step.probability, 0.999):.3g}."
+        f"{100 * abs(ratio - 1):.1f} % {word} ({100 * confidence:g} % interval"
+        f" {ends[0]:.1f} to {ends[1]:.1f} %)"
     )
 
 
@@ -211,3 +223,93 @@ def _commit(commit: Commit) -> str:
 
 def _short(commit: Commit) -> str:
     return commit.sha[:_SHA_DIGITS]
+
+
+def packages_view(report: PackagesReport) -> Group:
+    """Return a search among packages for a terminal, the answer first."""
+    parts: list[RenderableType] = [Text(packages_sentence(report), style=_STYLES[report.answer])]
+    for number, one in enumerate(report.found):
+        if number:
+            parts.append(Text(f"also found: {_guilty_sentence(report, one)}"))
+        parts.append(Text("\n".join(_guilty_lines(one))))
+        if one.explanation is not None:
+            if one.explanation.section is not None:
+                parts.append(section_table(one.explanation.section, _MOST_MOVED))
+            parts += listed(one.explanation.findings)
+    parts.append(Text("\n".join((_packages_closing(report), *_remarks(report))), style="dim"))
+    return Group(spaced(*parts[:-1]), parts[-1])
+
+
+def packages_markdown(report: PackagesReport) -> str:
+    """Return a search among packages as markdown, the answer first."""
+    lines = [f"## perfkit bisect: {report.answer}", "", escape(packages_sentence(report)), ""]
+    for number, one in enumerate(report.found):
+        if number:
+            lines += [f"Also found: {escape(_guilty_sentence(report, one))}", ""]
+        lines += [f"- {escape(line)}" for line in _guilty_lines(one)]
+        if one.explanation is not None:
+            section = one.explanation.section
+            lines += ["", *(section_rows(section, "call", _MOST_MOVED) if section else ())]
+            lines += [f"- {escape(line)}" for line in one.explanation.findings]
+        lines.append("")
+    lines += [f"- {escape(note)}" for note in report.notes]
+    lines += ["", escape(_packages_closing(report))]
+    lines.append(f"Benchmark {code(report.benchmark.name)}, {escape(_commit(report.commit))}")
+    return "\n".join(lines) + "\n"
+
+
+def packages_sentence(report: PackagesReport) -> str:
+    """Return the answer of a search among packages in a sentence."""
+    if report.answer == "found":
+        return _guilty_sentence(report, report.found[0])
+    name = visible(report.benchmark.name.rpartition("::")[2])
+    if report.answer == "no change":
+        return f"No package changed the time of {name}: {report.why}."
+    text = f"Undecided: {report.why}"
+    if report.left is not None:
+        shown = ", ".join(map(visible, report.left.packages[:_MOST_LISTED]))
+        more = "" if len(report.left.packages) <= _MOST_LISTED else ", …"
+        text += f"; with probability {report.left.probability:.2f} it is one of {shown}{more}"
+    goes_on = report.wall_s >= report.budget_s
+    return f"{text}. {'The same command goes on.' if goes_on else 'Try it at a quieter time.'}"
+
+
+def _guilty_sentence(report: PackagesReport, one: GuiltyPackages) -> str:
+    parts = [" or ".join(map(_upgrade, part)) for part in one.together]
+    who = " together with ".join(parts)
+    name = visible(report.benchmark.name.rpartition("::")[2])
+    change = _change(one.ratio, one.low, one.high, report.confidence)
+    return f"{who} made {name} {change}, probability {min(one.probability, 0.999):.3g}."
+
+
+def _upgrade(one: PackageChange) -> str:
+    return f"{visible(one.name)} {one.base or 'absent'} to {one.head or 'absent'}"
+
+
+def _guilty_lines(one: GuiltyPackages) -> Iterator[str]:
+    if one.before is not None and one.after is not None:
+        yield f"before: {_level(one.before, 's')}; after: {_level(one.after, 's')}"
+    if any(len(part) > 1 for part in one.together):
+        yield 'packages joined by "or" were not measured one without the other'
+    yield f"next: to undo it, {' and '.join(map(_undone, one.together[0]))}"
+
+
+def _undone(one: PackageChange) -> str:
+    if one.name.isupper():
+        return f"unset {one.name}" if one.base is None else f"set {one.name}={visible(one.base)}"
+    if one.base is None:
+        return f"leave {one.name} out"
+    return f"use {one.base}" if one.name == "python" else f"pin {one.name}=={one.base}"
+
+
+def _packages_closing(report: PackagesReport) -> str:
+    earlier = f" ({report.earlier} of them by earlier runs)" if report.earlier else ""
+    return (
+        f"{counted(report.packages, 'package')} differ; {counted(report.measured, 'environment')} measured"
+        f" in {counted(report.pairs, 'pair')}, {_launches(report.launches)}{earlier},"
+        f" {human_seconds(report.wall_s)}"
+    )
+
+
+def _remarks(report: PackagesReport) -> Iterator[str]:
+    return (f"note: {note}" for note in report.notes)

@@ -477,6 +477,8 @@ def _reviewed_text(point: ChangePoint, names: Mapping[str, str]) -> Text:
     why = f"{whose.get(point.cause, '')}{point.detail}"
     if point.state != "open":
         why = f"{point.state}: {visible(point.reason)}"
+    elif point.command:
+        why += f"\n{_INDENT}which package: {point.command}"
     change = f"{change_text(point.ratio, point.metric)} at {short_sha(point.first_after)}"
     return Text(f"{point.point_id}  {names[point.benchmark]}: {change}; {why}", style="dim")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group
@@ -17,6 +18,7 @@ from perfkit.model.surroundings import (
     SurroundingsReport,
     Weight,
     environment_changes,
+    package_changes,
 )
 from perfkit.units import counted, listed
 
@@ -59,7 +61,7 @@ _MEANINGS: Mapping[Weight, str] = {
     "means little": "What else differs means little:",
 }
 _ID_DIGITS, _SHA_DIGITS = 8, 10
-_MOST_LISTED, _MOST_NAMED = 6, 3
+_MOST_LISTED, _MOST_NAMED, _SEVERAL = 6, 3, 2
 
 
 def fact_title(fact: str) -> str:
@@ -140,6 +142,17 @@ def _facts_table(one: Surroundings) -> Table:
         for fact, value in known.items():
             table.add_row(f"  {fact_title(fact)}", value or "none")
     return table
+
+
+def package_search(report: GateReport) -> str:
+    """Return the command that finds which of several packages slowed a benchmark, "" where there is none."""
+    slowed = [one.benchmark.name for one in report.comparisons if one.verdict == "REGRESSED"]
+    if not slowed or report.base_environment is None or not report.wanted:
+        return ""
+    changes = environment_changes(report.base_environment, report.environment)
+    if len(package_changes(changes)) < _SEVERAL:
+        return ""
+    return shlex.join(["perfkit", "bisect", *options_of(report.wanted), "--benchmark", slowed[0]])
 
 
 def options_of(wanted: Mapping[Side, Sequence[str]]) -> list[str]:

@@ -123,12 +123,13 @@ def test_the_next_gate_uses_the_environments_again_and_goes_on(scene: Scene) -> 
 
 
 def test_one_side_may_stay_as_it_is(scene: Scene) -> None:
-    found = scene.gate(
-        "--head-with", "pkgdemo==1.0", "--benchmarks", "tests/test_plain.py", *ONE_LAUNCH, select="plain"
-    )
+    sides = ("--base-with", "SPEED=3", "--head-with", "pkgdemo==1.0")
+    found = scene.gate(*sides, "--benchmarks", "tests/test_plain.py", *ONE_LAUNCH, select="plain")
     rows = Ledger(scene.project.ledger).rows_of(found.run_id)
     facts = {(row.placement.side, row.environment.facts["package pkgdemo"]) for row in rows}
     assert {("base", "absent"), ("head", "1.0")} >= facts
+    speeds = {(row.placement.side, row.environment.facts["SPEED"]) for row in rows}
+    assert {("base", "3"), ("head", "absent")} >= speeds
     assert ["test_plain"] == list(found.comparisons)
     assert "only head has pkgdemo" in found.stderr
 

@@ -367,6 +367,28 @@ def test_a_comment_needs_few_libraries(project: GitProject) -> None:
     assert "no note: this job belongs to no merge request" == done.stdout.strip(), done.stderr
 
 
+def test_a_changed_lock_file_is_gated_between_both_of_its_versions(template: Path, tmp_path: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    root, steps = _clone(template, tmp_path, yaml, "gate")
+    clone, stub = git.Repo(root), tmp_path / "stub"
+    for version in ("1.0", "2.0"):
+        (root / "requirements-dev.txt").write_text(f"thing=={version}\n")
+        clone.git.add("--all")
+        clone.index.commit(f"Pin {version}")
+    stub.mkdir()
+    (stub / "perfkit").write_text('#!/bin/sh\necho "$@"\ncat "$6" "$8"\n')
+    (stub / "perfkit").chmod(0o755)
+    gitlab = yaml.safe_load((root / ".gitlab/perfkit.yml").read_text())["perfkit"]["script"]
+    variables = {"CI_MERGE_REQUEST_DIFF_BASE_SHA": "HEAD~1"}
+
+    for step, base in ((steps["Gate"], "HEAD^1"), ("\n".join(gitlab), "HEAD~1")):
+        done = _run(f'set -e; PATH="{stub}:$PATH"\n{step}', root, variables)
+        called, *pinned = done.stdout.splitlines()
+        assert called.startswith(f"gate --strict --base {base} --base-with /"), done.stderr
+        assert "/requirements-dev.txt --head-with requirements-dev.txt --json" in called
+        assert ["thing==1.0", "thing==2.0"] == pinned
+
+
 def _clone(template: Path, place: Path, yaml: Any, job: str) -> tuple[Path, dict[str, str]]:  # noqa: ANN401
     root = _cloned(template, place)
     workflow = yaml.safe_load((root / ".github/workflows/perfkit.yml").read_text())

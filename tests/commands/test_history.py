@@ -237,6 +237,8 @@ def test_another_torch_is_named_and_no_commit(scene: Scene) -> None:
     report = scene.read()
 
     assert [("environment", "torch 2.13.0 -> 2.14.0")] == [(one.cause, one.detail) for one in report.points]
+    search = f"perfkit bisect --base-with torch==2.13.0 --head-with torch==2.14.0 --benchmark {NAME}"
+    assert [search] == [one.command for one in report.points]
     assert 0 == history_exit_code(report)
 
 

@@ -143,13 +143,13 @@ def test_subjects_are_no_markup() -> None:
 
 def test_each_pair_has_a_line_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     with BisectLine() as line:
-        line.begin(COMMITS, "test_x")
+        line.begin([one.sha[:10] for one in COMMITS], "bisecting test_x: 3 commits")
         for launches in range(3):
             line.update(SearchState(base=0, head=3, launches=launches, left=3, left_s=60.0))
         line.update(SearchState(base=1, head=1, launches=0, left=1, left_s=50.0))
 
     assert [
-        'bisecting test_x: 3 commits from aaaaaaaaaa "Change a" to dddddddddd "Change d"',
+        "bisecting test_x: 3 commits",
         "measuring aaaaaaaaaa and dddddddddd: 3 commits suspected, 60 s left",
         "measuring bbbbbbbbbb: 1 commit suspected, 50 s left",
     ] == capsys.readouterr().err.splitlines()

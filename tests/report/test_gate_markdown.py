@@ -10,9 +10,11 @@ import pytest
 from repositories import Repository
 from synthetic import build_comparison, build_count, build_report
 
+from perfkit.model import Environment, Side
 from perfkit.model.comparisons import Explanation, GateReport, MovedCause, Need
 from perfkit.model.differences import Amount, Part, Section
 from perfkit.repo.trailers import accepted_in
+from perfkit.report.gate.decision import next_step
 from perfkit.report.gate.markdown import annotation_lines, render_comment, render_without_report
 
 
@@ -81,6 +83,23 @@ def test_what_to_type_is_read_as_an_acceptance(repository: Repository) -> None:
 
     (accepted,), warnings = accepted_in(repository.root, base, repository.git.head.commit.hexsha)
     assert ("test_a[it's: 1]", "it has to be", ()) == (accepted.benchmark, accepted.reason, warnings)
+
+
+def test_a_slowdown_by_packages_names_the_search_among_them() -> None:
+    slower = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
+    base, head = (
+        Environment(env_id=version, facts={"python": "3.11", "torch": version, "package one": version})
+        for version in ("1.0", "2.0")
+    )
+    wanted: dict[Side, tuple[str, ...]] = {"base": ("old.lock",), "head": ("new.lock",)}
+    report = replace(build_report(slower), base_environment=base, environment=head, wanted=wanted)
+    search = "perfkit bisect --base-with old.lock --head-with new.lock"
+    search += f" --benchmark {slower.benchmark.name}"
+
+    assert search == next_step(report, {})[1]
+    assert f"`{search}`" == _what_to_do(report)[-1]
+    alone = replace(head, facts={**base.facts, "torch": "2.0"})
+    assert next_step(replace(report, environment=alone), {}) == ("", None)
 
 
 def test_a_regression_is_shown_where_its_time_goes() -> None:

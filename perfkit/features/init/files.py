@@ -33,6 +33,8 @@ _FOR_NOTES = (
     "for a note on each merge request, the CI variable PERFKIT_GITLAB_TOKEN needs a token of scope api, set"
     " for the environment perfkit-comment alone"
 )
+# Files that pin what is installed, as git names them.
+_LOCKS = "uv.lock pylock.toml 'requirements*.txt'"
 # What `perfkit comment` needs.
 _FOR_COMMENT = ("msgspec", "rich", "typer")
 _KEY = re.compile(r"^([A-Za-z_][\w-]*):", re.MULTILINE)
@@ -282,6 +284,7 @@ def _values(root: Path, layout: Layout, *, unknown: str) -> dict[str, str]:
         "PYTHON": _PYTHON,
         "PERFKIT": json.dumps(requirement() or unknown),
         "LEDGER": _ledger_folder(root),
+        "LOCKS": _LOCKS,
         "INSTALL": f"python -m pip install {' '.join(parts)}",
         "INSTALL_ALONE": f"python -m pip install --no-deps {_ASKED}",
         "PINNED": " ".join(_pinned("perfkit")),

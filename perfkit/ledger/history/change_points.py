@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
+import shlex
 import statistics
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from perfkit.ledger.history.trends import Facts, Order, select, sessions
 from perfkit.model.change_log import GateRatio
 from perfkit.model.history import ChangePoint, Moved, Shift, Trend
 from perfkit.model.results import WALL_TIME, Environment, Machine, Row
-from perfkit.model.surroundings import FactChange, lasting_changes
+from perfkit.model.surroundings import FactChange, lasting_changes, package_options
 from perfkit.stats.change_points import (
     FloatArray,
     Step,
@@ -125,7 +126,11 @@ def _with_places(
     changes = lasting_changes(before, after)
     if not changes:
         return point
-    return replace(point, cause="environment", detail="; ".join(map(_fact_text, changes)))
+    options, command = package_options(changes), ""
+    if options and point.metric == WALL_TIME:
+        command = shlex.join(["perfkit", "bisect", *options, "--benchmark", point.benchmark])
+    detail = "; ".join(map(_fact_text, changes))
+    return replace(point, cause="environment", detail=detail, command=command)
 
 
 def _fact_text(change: FactChange) -> str:

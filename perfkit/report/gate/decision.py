@@ -28,6 +28,7 @@ from perfkit.report.counts import amount_text
 from perfkit.report.gate import wording
 from perfkit.report.gate.counters import count_title
 from perfkit.report.names import short_names
+from perfkit.report.surroundings import package_search
 from perfkit.units import counted, human_seconds, listed
 
 Report = GateReport | ApartReport
@@ -126,6 +127,8 @@ def next_step(report: GateReport, names: Names) -> tuple[str, str | None]:
     if report.coverage and report.coverage.uncovered and report.exit_code != EXIT_REGRESSED and not wanted:
         step = "write benchmarks of the changed functions that are not measured, from calls in tests"
         return step, f"perfkit init --for-change {report.base.sha[:12]}"
+    if search := package_search(report):
+        return "find the package that slowed it", search
     if report.exit_code not in (EXIT_REGRESSED, EXIT_NOT_MEASURED) or not wanted:
         return "", None
     if wording.waits_for_person(report):

@@ -41,7 +41,7 @@ from perfkit.report.gate.terminal import first_of_many
 from perfkit.report.history import sparkline
 from perfkit.report.markdown_table import cell_code, code, collapsed, escape, table_head, table_row
 from perfkit.report.names import short_names
-from perfkit.report.surroundings import difference_of_sides, options_of
+from perfkit.report.surroundings import difference_of_sides, options_of, package_search
 from perfkit.units import counted, human_seconds
 
 _HEADINGS = ("Benchmark", "Base", "Head", "Change", "Interval", "Verdict", "Launches")
@@ -135,6 +135,8 @@ def _next_step(report: GateReport) -> str:
     names = short_names(one.benchmark.name for one in report.comparisons)
     left = f" Still undecided: {escape(rest)}." if (rest := left_open(report, names)) else ""
     text, command = f"**What to do:** do not merge yet: {mend}.{left}", _accepting_command(report)
+    if search := package_search(report):
+        return _LINE_BREAK.join((text, "Which package it was:", code(search)))
     if command is None:
         return text
     return _LINE_BREAK.join((text, f"{wanted}, give a reason, and it passes:", code(command)))

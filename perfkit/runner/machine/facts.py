@@ -138,8 +138,8 @@ def read_environment(
     facts = {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "torch": _version("torch"),
-        **(installed or {}),
         **{name: variables[name] for name in _VARIABLES if name in variables},
+        **(installed or {}),
         **(read_torch_settings() if torch_settings is None else torch_settings),
         **own_devices().environment(),
     }

@@ -1,0 +1,171 @@
+"""`perfkit bisect --base-with --head-with` names the package, or the packages, that changed a benchmark."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forked_commands import run_perfkit
+from gating import CONFIGURATION, SPIN, GitProject, git_project
+from test_gate_environments import variables
+from wheels import write_wheel
+
+from perfkit.errors import NotMeasuredError
+from perfkit.repo.environments import side_environments
+from perfkit.repo.mixed import Mixtures
+
+_IDLE = tuple(f"idle{number}" for number in range(6))
+_NAMES = (*_IDLE, "alone", "left", "needy", "right")
+SUITE = """
+import os
+
+import alone
+import right
+
+def test_alone(benchmark):
+    benchmark.pedantic(alone.run, rounds=5, iterations=20)
+
+def test_together(benchmark):
+    benchmark.pedantic(right.run, rounds=5, iterations=20)
+
+def test_level(benchmark):
+    units = int(os.environ.get("LEVEL", "10"))
+    benchmark.pedantic(alone.spin, args=(units,), rounds=5, iterations=20)
+
+def test_only_old(benchmark):
+    assert not right.left.NEW, "left is too new"
+    benchmark.pedantic(alone.idle, rounds=5, iterations=20)
+"""
+# right alone costs nothing in its new version.
+_RIGHT = "import left\n{spin}\ndef run():\n    return spin(20 if left.NEW and {new} else 10)\n"
+
+
+def _write_wheels(place: Path) -> None:
+    wheels = place / "wheels"
+    for version, new in (("1.0", False), ("2.0", True)):
+        for name in _IDLE:
+            write_wheel(wheels, name, version, f"NEW = {new}\n")
+        text = (
+            f"{SPIN}\ndef run():\n    return spin({20 if new else 10})\n\ndef idle():\n    return spin(10)\n"
+        )
+        write_wheel(wheels, "alone", version, text)
+        write_wheel(wheels, "left", version, f"NEW = {new}\n", data="share/left.txt")
+        write_wheel(wheels, "needy", version, "", needs=f"left=={version}")
+        write_wheel(wheels, "right", version, _RIGHT.format(spin=SPIN, new=new))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A project whose environments differ in ten packages."""
+
+    place: Path
+    project: GitProject
+
+    def bisect(self, benchmark: str, *arguments: str) -> tuple[int, dict[str, Any], str]:
+        """Return the exit code, the JSON document and what is printed."""
+        written = self.place / f"{benchmark}.json"
+        written.unlink(missing_ok=True)
+        done = run_perfkit(
+            "bisect",
+            *("--ledger", str(self.project.ledger)),
+            *("--base-with", str(self.place / "old.txt"), "--head-with", str(self.place / "new.txt")),
+            *("--benchmark", benchmark, "--json", str(written)),
+            *("--markdown", str(self.place / f"{benchmark}.md"), *arguments),
+            cwd=self.project.root,
+            env=self.project.environment(variables(self.place)),
+        )
+        return done.returncode, json.loads(written.read_text()) if written.exists() else {}, done.stderr
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    place = tmp_path_factory.mktemp("packages")
+    _write_wheels(place)
+    for name, version in (("old", "1.0"), ("new", "2.0")):
+        (place / f"{name}.txt").write_text("".join(f"{one}=={version}\n" for one in _NAMES))
+    project = git_project(place, {"tests/test_speed.py": SUITE, "pyproject.toml": CONFIGURATION})
+    return Scene(place=place, project=project)
+
+
+def test_the_package_is_named_with_its_versions(scene: Scene) -> None:
+    code, report, _ = scene.bisect("test_alone")
+    (found,) = report["found"]
+    assert (0, "found", True) == (code, report["answer"], found["confirmed"])
+    assert [[{"name": "alone", "base": "1.0", "head": "2.0"}]] == found["together"]
+    assert found["low"] < 2 < found["high"] * 1.2
+    assert 10 == report["packages"]
+
+
+def test_packages_that_only_together_cost_are_named_both(scene: Scene) -> None:
+    code, report, _ = scene.bisect("test_together")
+    (found,) = report["found"]
+    named = {one["name"] for part in found["together"] for one in part}
+    assert (0, {"left", "needy", "right"}, True) == (code, named, found["confirmed"])
+    # needy needs the version of left.
+    assert {2, 1} == {len(part) for part in found["together"]}
+    assert "pin" in (scene.place / "test_together.md").read_text()
+
+
+def test_what_was_measured_is_not_measured_again(scene: Scene) -> None:
+    _, before, _ = scene.bisect("test_alone")
+    _, report, _ = scene.bisect("test_alone")
+    assert report["earlier"] >= before["earlier"] > 0
+    assert report["found"][0]["together"] == before["found"][0]["together"]
+
+
+def test_a_variable_is_one_of_the_suspects(scene: Scene) -> None:
+    values = ("--base-with", "LEVEL=10", "--head-with", "LEVEL=20")
+    code, report, _ = scene.bisect("test_level", *values)
+    (found,) = report["found"]
+    assert (0, 11) == (code, report["packages"])
+    assert [[{"name": "LEVEL", "base": "10", "head": "20"}]] == found["together"]
+    assert "set LEVEL=10" in (scene.place / "test_level.md").read_text()
+
+
+def test_an_end_that_cannot_run_is_named(scene: Scene) -> None:
+    code, report, error = scene.bisect("test_only_old")
+    assert (4, {}) == (code, report), error
+    assert "perfkit: head cannot be measured: " in error
+    assert "left is too new" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("HEAD~1",), "GOOD is for ranges of commits"),
+        (("--metric", "syncs"), "--metric is for ranges of commits"),
+        (("--confidence", "0.4"), "--confidence must be at least 0.5"),
+    ],
+)
+def test_what_means_nothing_is_refused(scene: Scene, arguments: tuple[str, ...], expected: str) -> None:
+    code, report, error = scene.bisect("test_alone", *arguments)
+    assert (2, {}) == (code, report)
+    assert f"perfkit: {expected}" in error
+
+
+def test_mixtures_know_what_goes_together(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in variables(scene.place).items():
+        monkeypatch.setenv(name, value)
+    wanted = {"base": [str(scene.place / "old.txt")], "head": [str(scene.place / "new.txt")]}
+    mixtures = Mixtures(side_environments(wanted, log=lambda _: None))  # type: ignore[arg-type]
+    assert set(_NAMES) == set(mixtures.names)
+    order = mixtures.order()
+    assert 1 == abs(order.index("left") - order.index("needy"))
+    assert {"left", "needy"} == mixtures.with_needed(["left"])
+    assert mixtures.problem(["needy"]) == "needy needs left==2.0, found 1.0"
+    assert mixtures.problem(["right", "idle3"]) is None
+    versions = mixtures.lay(["right"], scene.place / "mixture").packages
+    assert ("2.0", "1.0") == (versions["right"], versions["left"])
+    mixtures.lay(["left", "needy"], scene.place / "other")
+    found = {name: (scene.place / name / "share/left.txt").read_text() for name in ("mixture", "other")}
+    assert {"mixture": "1.0", "other": "2.0"} == found
+
+    (info,) = (scene.place / "mixture").glob("lib/python*/site-packages/alone-1.0.dist-info")
+    added = info.resolve().with_name("more-1.0.dist-info")
+    added.mkdir()
+    with pytest.raises(NotMeasuredError, match="were changed during the search"):
+        mixtures.lay(["alone"], scene.place / "third")
+    added.rmdir()
