@@ -26,7 +26,8 @@ def register(app: typer.Typer) -> None:
         epilog=options.examples(
             "perfkit profile train --out first_profile.stat",
             "perfkit profile package.module:function --steps 20",
-            "perfkit profile train.py --step-at train.py:31 --steps 20     (weights updated by hand)",
+            "perfkit profile train.py --step-at train.py:31 --steps 20",
+            "perfkit profile train.py --step loader",
             "perfkit profile train.py --passes clean,cprofile -- --epochs 1 --lr 0.01",
             "perfkit profile train.py --out first.stat -- model=resnet optimizer.lr=0.01     (hydra)",
             "perfkit profile notebooks/finetune.ipynb",
@@ -77,8 +78,9 @@ def profile(
         str | None,
         typer.Option(
             "--step-at",
-            metavar="FILE:LINE",
-            help="End a step where this line is reached, not with an optimizer's step.",
+            "--step",
+            metavar="FILE:LINE|loader",
+            help="What a step is: a turn of the loop at this line, or a batch of a loader.",
         ),
     ] = None,
     passes: Annotated[

@@ -25,6 +25,7 @@ from perfkit.commands.show import code_names
 from perfkit.commands.text_files import read_text, replace_between_markers, replace_text
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RecordingError, UsageError
+from perfkit.extras import is_installed
 from perfkit.identity import new_run_id
 from perfkit.ledger.rows import RunFacts
 from perfkit.ledger.store import Ledger
@@ -47,7 +48,7 @@ from perfkit.profiling.passes.exchange import PassResult, PassSpec, Problem, Ran
 from perfkit.profiling.passes.functions import choose_functions
 from perfkit.profiling.passes.launch import PassLauncher, described, output_tail, run_pass, run_side_by_side
 from perfkit.profiling.passes.ranks import find_straggler, free_port, run_ranks, slowest_rank
-from perfkit.profiling.passes.targets import training_loop
+from perfkit.profiling.passes.step_ends import LOADER, Unit
 from perfkit.profiling.passes.workers import WORKER_FILE
 from perfkit.profiling.read.formats import read_profile
 from perfkit.profiling.read.summary_file import SCHEMA_VERSION, encode_summary, saved_profiles
@@ -152,6 +153,11 @@ class _Making:
     failures: list[_Failure] = field(default_factory=list)
     of_target: _Failure | None = None
     is_over: bool = False
+    unit: Unit = field(init=False)
+    is_again: bool = False
+
+    def __post_init__(self) -> None:
+        self.unit = self.run.unit
 
     @property
     def artifact(self) -> str:
@@ -169,6 +175,11 @@ class _Making:
         """Make the passes; if the target fails, the others end with the last step before the failure."""
         for name in self.run.passes:
             made = self._make_pass(name)
+            if not self.made and self._knows_better(made.result):
+                self.is_again = True
+                made = self._make_pass(name)
+            self.unit = made.result.unit or self.unit
+            self.is_again = False
             problem = made.result.problem
             _check_steps(self.run, made.result.summary)
             if name in ("clean", "counts") and (problem is None or not self.made):
@@ -209,6 +220,14 @@ class _Making:
             self.progress.end(name, made.result.summary.steps, made.result.summary.total_s)
         return made
 
+    def _knows_better(self, result: PassResult) -> bool:
+        """Return whether a pass that saw no step found what could end one: a loop, or batches."""
+        found = result.unit
+        if result.summary is None or result.summary.steps or found is None or self.run.unit != Unit():
+            return False
+        self.unit = found
+        return found != Unit()
+
     def _spec(self, name: PassName) -> PassSpec:
         run, request = self.run, self.run.request
         known = [result.summary.steps for result in self.results if result.summary is not None]
@@ -219,13 +238,13 @@ class _Making:
             arguments=request.arguments,
             root=str(run.project.root),
             own=run.project.config.own,
-            folder=str(self.folder / name),
+            folder=str(self.folder / f"{name}{'-again' if self.is_again else ''}"),
             artifact=self.artifact,
             steps=self.of_target.steps if self.of_target else request.steps,
             known_steps=known[0] if known else None,
             trace_all=request.trace_all,
             lines=tuple(place for place in request.lines if place != AUTO),
-            step_at=run.step_at,
+            unit=self.unit,
             line_entries=choose_functions(entries) if name == "lines" and AUTO in request.lines else (),
             environment_reader=_ENVIRONMENT_READER,
         )
@@ -295,6 +314,12 @@ class _Making:
     def _problem(self) -> str | None:
         if self.of_target is not None:
             return self.of_target.problem.message
+        main = self.results[0].summary
+        if not self.failures and main is not None and not main.steps and is_installed("torch"):
+            return (
+                f"no step was found in {self.run.target.name}: no optimizer stepped, no loop had backward"
+                " passes and no loader gave batches; name a line that each step runs: --step-at FILE:LINE"
+            )
         if not self.failures:
             return None
         failed = "; ".join(f"the {one.name} pass failed: {one.described}" for one in self.failures)
@@ -370,19 +395,16 @@ class _Making:
 
 def _check_steps(run: ProfilePlan, summary: PassSummary | None) -> None:
     """Refuse a pass that saw none of the steps that it was to end after, before it is recorded."""
-    if summary is None or summary.steps or (run.request.steps is None and run.step_at is None):
+    if summary is None or summary.steps or (run.request.steps is None and run.request.step_at is None):
         return
-    if run.step_at is not None:
+    if run.request.step_at is not None:
         raise NotMeasuredError(
             f"{run.request.step_at} was not reached, so {run.target.name} made no step;"
             " give --step-at a line that each step runs"
         )
-    script = Path(run.target.place)
-    loop = training_loop(script) if script.suffix == ".py" else None
-    line = "FILE:LINE" if loop is None else f"{_shown(script)}:{loop}"
     raise NotMeasuredError(
-        f"no optimizer's step was seen in {run.target.name}, so --steps {run.request.steps} ended nothing;"
-        f" where it updates its weights by hand, name a line that each step runs: --step-at {line}"
+        f"no step was found in {run.target.name}, so --steps {run.request.steps} ended nothing;"
+        " name a line that each step runs: --step-at FILE:LINE"
     )
 
 
@@ -422,9 +444,12 @@ def _outcomes(run: ProfilePlan, result: PassResult) -> list[Outcome]:
         params["ranks"] = str(run.request.ranks)
     if run.request.steps is not None:
         params["steps"] = str(run.request.steps)
-    if run.step_at is not None:
+    unit = result.unit or run.unit
+    if unit.line is not None:
         # The line's number changes with every other edit, and with it the history would end.
-        params["step_at"] = f"{Path(run.step_at.file).name}: {run.step_at.text}"
+        params["step_at"] = f"{Path(unit.line.file).name}: {unit.line.text}"
+    elif unit.loader:
+        params["step_at"] = LOADER
     benchmark = Benchmark(name=f"profile:{run.target.name}", version=result.version, params=params)
     problem, summary = result.problem, result.summary
     if problem is not None:

@@ -21,7 +21,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.model import STEP_TIME, WALL_TIME, Balance, Benchmark, Commit, Machine, Metric, Outcome
 from perfkit.model.counters import count_outcomes
 from perfkit.model.readings import RESIDUAL
-from perfkit.profiling.passes.meter import batch_size
+from perfkit.profiling.passes.periods import batch_size
 from perfkit.profiling.passes.training import (
     StepFindings,
     StepPlan,

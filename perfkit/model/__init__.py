@@ -9,6 +9,7 @@ from perfkit.model.profiles import (
     LineTime,
     PassName,
     PassSummary,
+    PeriodTime,
     PhaseSeconds,
     ProfileEntry,
     ProfileSummary,
@@ -57,7 +58,7 @@ __all__ = [
     "IMPORT_PREFIX", "OF_CHANGED_CODE", "OF_PAIRS", "PACKAGE", "PHASES", "SIDES", "STEP_TIME",
     "TIME_SET_ASIDE", "TYPICAL_TIME", "WALL_TIME", "Balance", "Benchmark", "Better", "Commit",
     "Environment", "LineMemory", "LineTime", "Machine", "MemoryProfile", "Metric", "Outcome", "PassName",
-    "PassSummary", "PhaseSeconds", "Placement", "ProfileEntry", "ProfileSummary", "RankProfile",
+    "PassSummary", "PeriodTime", "PhaseSeconds", "Placement", "ProfileEntry", "ProfileSummary", "RankProfile",
     "RatioInterval", "RoleProfile", "Row", "RowPolicy", "RunSummary", "Side", "Source", "Status",
     "Straggler", "Summary",
 ]  # fmt: skip

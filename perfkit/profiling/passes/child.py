@@ -126,10 +126,18 @@ def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
 
     # Where an earlier pass, which had no profiler, has counted the samples, loaders need not be watched.
     first = spec.known_steps is None
-    meter = Meter(limit=instrument.step_limit, report=report, loaders=first, step_at=spec.step_at)
+    meter = Meter(
+        limit=instrument.step_limit,
+        report=report,
+        loaders=first or spec.name == "balance",
+        unit=spec.unit,
+        extend=instrument.extend_step,
+        limit_s=spec.limit_s,
+    )
+    instrument.meter = meter
     meter.prepare()
     version, summary = _run_target(spec, instrument, reporter, meter)
-    found = PassResult(version=version, environment=_environment(spec))
+    found = PassResult(version=version, environment=_environment(spec), unit=meter.found())
     if alone:
         return replace(found, problem=alone[0])
     if isinstance(summary, Problem) and summary.kind == "usage":
@@ -142,7 +150,7 @@ def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
         written = instrument.write(summary)
     except NotMeasuredError as error:
         return replace(found, problem=Problem(kind="failed", message=str(error)))
-    return replace(written, version=version, environment=found.environment)
+    return replace(written, version=version, environment=found.environment, unit=found.unit)
 
 
 def _run_target(
@@ -151,7 +159,7 @@ def _run_target(
     """Run the target to its end, or to the step after which nothing more is asked of it."""
 
     def change_code(code: CodeType) -> CodeType:
-        step_at, script = spec.step_at, Path(spec.target.place)
+        step_at, script = spec.unit.line, Path(spec.target.place)
         if step_at is not None and spec.target.is_script and os.path.realpath(script) == step_at.file:
             code = marked_code(step_at, script)
         return instrument.change_code(code)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import gc
 import math
 import os
 import statistics
@@ -15,9 +17,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from perfkit.agent.clock import synchronised, uses_accelerator
-from perfkit.agent.counters.interventions import undone_in_forks
+from perfkit.agent.counters.interventions import Patches, undone_in_forks
 from perfkit.agent.counters.model import Counts, with_texts
 from perfkit.agent.counters.tensors import TensorWatch
+from perfkit.agent.counters.torch_adapter import backward_entries
 from perfkit.agent.training import COUNTED_STEP, last_iterations
 from perfkit.errors import UsageError
 from perfkit.model import Balance, PhaseSeconds
@@ -32,6 +35,7 @@ from perfkit.profiling.passes.balance import (
     host_now,
 )
 from perfkit.profiling.passes.launch import ratio_of_turns
+from perfkit.profiling.passes.periods import Periods
 
 _Kind = Literal["left alone", "timed", "watched", "counted"]
 # Timed and watched steps take turns of this many, so that the machine affects both alike.
@@ -216,6 +220,7 @@ class _Timing:
         self._skipped = skipped
         self._steps = steps
         self._clock = PhaseClock(_choose_clock)
+        self._periods = Periods(self._clock.bookmark)
         self._hooks = contextlib.ExitStack()
         self._ended: list[bool] = []
         self._balance: Balance | None = None
@@ -229,12 +234,18 @@ class _Timing:
         return self._ended.count(True) == self._steps
 
     def open(self) -> None:
+        has_torch = can_import_torch()
+        # A clock that waits for a device each time it is read would hold up the steps.
+        if has_torch and _choose_clock() is not _synchronised_now:
+            self._hooks.callback(self._periods.close)
+            self._hooks.enter_context(undone_in_forks(self._periods.close))
+            self._periods.watch()
         if not self.watched:
             return
         self._hooks.callback(self._clock.close)
         self._hooks.enter_context(undone_in_forks(self._clock.close))
         self._hooks.callback(listen_to_phases(self._clock))
-        if can_import_torch():
+        if has_torch:
             self._hooks.enter_context(hook_torch(self._clock))
         self._hooks.callback(hook_loggers(self._clock).undo)
 
@@ -245,6 +256,7 @@ class _Timing:
         self._clock.start_step()
 
     def end_step(self, *, dropped: bool) -> bool:
+        self._periods.end_step(len(self._ended), self._clock.bookmark())
         self._clock.end_step()
         self._ended.append(len(self._ended) >= self._skipped and not dropped)
         return self._is_over
@@ -261,7 +273,9 @@ class _Timing:
     def balance(self) -> Balance:
         if self._balance is None:
             self._clock.wait()
-            self._balance = _kept(self._clock.balance(), self._ended)
+            found = self._periods.found(len(self._ended))
+            cuts = [(period.begin, period.end) for period in found]
+            self._balance = _kept(self._clock.balance(cuts), self._ended)
             if self._is_over:
                 self._clock = PhaseClock()
         return self._balance
@@ -329,11 +343,13 @@ def rounds(seconds: Sequence[float], *, most: int = 20, fewest: int = 3) -> tupl
 
 
 class OptimizerSteps:
-    """Notices steps of torch's optimizers, whichever they are, from ``begin`` to ``end``."""
+    """Notices updates from ``begin`` to ``end``: steps of optimizers, or backward passes without any."""
 
     def __init__(self) -> None:
-        self._seen = False
+        self._seen = self._seen_backward = False
+        self._by_hand: bool | None = None
         self._hook: Any = None
+        self._patches = Patches()
 
     def begin(self) -> None:
         """Begin to notice them."""
@@ -342,20 +358,40 @@ class OptimizerSteps:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         self._hook = register_optimizer_step_post_hook(self._note)
+        owner, names = backward_entries()
+        for name in names:
+            self._patches.replace(owner, name, self._noticed(getattr(owner, name)))
 
     def taken(self) -> bool:
-        """Return whether there was a step since this was asked last."""
+        """Return whether there was an update since this was asked last."""
         seen, self._seen = self._seen, False
-        return seen
+        backward, self._seen_backward = self._seen_backward, False
+        if seen or not backward:
+            return seen
+        if self._by_hand is None:
+            from torch.optim import Optimizer
+
+            # Gradients may be accumulated for an optimizer that steps later.
+            self._by_hand = not any(issubclass(type(one), Optimizer) for one in gc.get_objects())
+        return self._by_hand
 
     def end(self) -> None:
         """Notice no more; it must not be called from within such a step."""
+        self._patches.undo()
         hook, self._hook = self._hook, None
         if hook is not None:
             hook.remove()
 
     def _note(self, *_: object) -> None:
         self._seen = True
+
+    def _noticed(self, backward: Any) -> Any:  # noqa: ANN401 (torch's own signature)
+        @functools.wraps(backward)
+        def noticed(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (likewise)
+            self._seen_backward = True
+            return backward(*args, **kwargs)
+
+        return noticed
 
 
 def rank_and_ranks() -> tuple[int, int]:

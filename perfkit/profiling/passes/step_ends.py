@@ -1,0 +1,110 @@
+"""Where the steps of a training end: found by what repeats in them, or by a line, a loader or a mark."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from weakref import WeakKeyDictionary, WeakSet
+
+from perfkit.profiling.passes.targets import StepLine, loop_around
+
+# Given in place of a line, it has each batch of a loader end a step.
+LOADER = "loader"
+_LIBRARIES = ("site-packages", "dist-packages")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """What ends a step: a line, with ``loader`` each batch, or else marks or optimizers.
+
+    An earlier pass found the rest: the number of the optimizer that is ``last`` in a step, of ``optimizers``,
+    and whether some steps end only with the ``next_batch``.
+    """
+
+    line: StepLine | None = None
+    loader: bool = False
+    marked: bool = False
+    last: int | None = None
+    optimizers: int = 0
+    next_batch: bool = False
+
+
+class StepEnds:
+    """Finds the ends of steps from the steps of optimizers and the batches of loaders.
+
+    A step is over when an optimizer that stepped in it steps again, or an iterator that gave it a batch gives
+    another one after that: then ``end`` is called late. The optimizer that was last in a step is expected to
+    be last in the next one, whose end is then known at once. ``extend`` is called where that was wrong, since
+    yet another optimizer stepped.
+    """
+
+    def __init__(self, end: Callable[[], None], extend: Callable[[], None], last: int | None = None) -> None:
+        self._end, self._extend = end, extend
+        self.last, self.is_late = last, False
+        self._numbers: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+        self.optimizers = 0
+        self._stepped: set[int] = set()
+        self._gave: WeakSet[object] = WeakSet()
+        self._gave_before: WeakSet[object] = WeakSet()
+        # The optimizers of the last step, until it is sure that it is over.
+        self._extensible: set[int] = set()
+
+    def begin_update(self, optimizer: object) -> None:
+        """Note that an optimizer is about to step."""
+        if self._number(optimizer) in self._stepped:
+            self._close()
+
+    def end_update(self, optimizer: object) -> None:
+        """Note that an optimizer has stepped."""
+        number = self._number(optimizer)
+        if self._extensible and not self._stepped and number not in self._extensible:
+            self._extensible.add(number)
+            self.last = number
+            self._extend()
+            return
+        self._stepped.add(number)
+        if self.last is None or (self.last < self.optimizers and self.last not in self._numbers.values()):
+            self.last = number
+        if number == self.last:
+            stepped = self._stepped
+            self._close()
+            self._extensible = stepped
+
+    def give(self, iterator: object) -> None:
+        """Note that an iterator is about to give a batch."""
+        if self._stepped and iterator in self._gave:
+            self.is_late = True
+            self._close()
+        if iterator in self._gave_before:
+            self._extensible = set()
+        self._gave.add(iterator)
+
+    def _close(self) -> None:
+        self._stepped, self._extensible = set(), set()
+        self._gave_before, self._gave = self._gave, WeakSet()
+        self._end()
+
+    def _number(self, optimizer: object) -> int:
+        if optimizer not in self._numbers:
+            self._numbers[optimizer] = self.optimizers
+            self.optimizers += 1
+        return self._numbers[optimizer]
+
+
+def calling_loop() -> StepLine | None:
+    """Return the innermost loop of the user's code that runs now, None where there is none."""
+    library = sysconfig.get_path("stdlib")
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 (as documented)
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        own = not (set(_LIBRARIES) & set(path.parts) or path.is_relative_to(library))
+        if own and not path.is_relative_to(Path(__file__).parents[2]) and path.suffix == ".py":
+            found = loop_around(path, frame.f_lineno, frame.f_code.co_firstlineno)
+            if found is not None:
+                return found
+        frame = frame.f_back
+    return None
