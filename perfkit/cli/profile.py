@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 
 from perfkit.cli import options
 from perfkit.cli.output import check_two_places, emit, write_flames
-from perfkit.errors import NotMeasuredError, UsageError
+from perfkit.errors import NotMeasuredError, PerfkitError, RunInterruptedError, UsageError
 
 if TYPE_CHECKING:
     from perfkit.model import PassName
@@ -73,7 +73,9 @@ def profile(
             "--out", metavar="FILE", help="The .stat file; default: TARGET.stat among the profiles."
         ),
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="End each pass after this many steps.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="End each pass after this many steps, not after a minute.")
+    ] = None,
     step_at: Annotated[
         str | None,
         typer.Option(
@@ -119,7 +121,7 @@ def profile(
     """
     names = None if passes is None else _names(passes)
     _check_flames(names, speedscope, firefox)
-    from perfkit.commands.profile import ProfileRequest, run_profile, usual_place
+    from perfkit.commands.profile import INTERRUPTED, ProfileRequest, run_profile, usual_place
     from perfkit.commands.profile_request import started_ranks
     from perfkit.commands.show import read_profiles
     from perfkit.config import load_project
@@ -152,7 +154,9 @@ def profile(
             files = [folder / name for name in summary.artifacts if name.endswith(".stat")]
             write_flames(read_profiles(files, project=project), speedscope=speedscope, firefox=firefox)
 
-    failure = None if summary.problem is None else NotMeasuredError(summary.problem)
+    failure: PerfkitError | None = None if summary.problem is None else NotMeasuredError(summary.problem)
+    if summary.problem == INTERRUPTED:
+        failure = RunInterruptedError(INTERRUPTED)
     emit(summary_view(summary, folder=folder), summary, json=json, then=(write_both,), failure=failure)
 
 

@@ -63,6 +63,10 @@ __all__ = ["ProfileRequest", "run_profile", "usual_place"]
 # A balance pass runs beside a clean one for this many seconds of steps, and for at least this many steps.
 _BESIDE_S = 6.0
 _FEWEST_BESIDE = 12
+# So long a pass follows a training, where nobody asks for a number of steps, and later passes so many steps.
+LIMIT_S = 60.0
+INTERRUPTED = "interrupted; the profile has what was measured until then"
+_MOST_STEPS = 200
 _ENVIRONMENT_READER = "perfkit.runner.machine.facts:read_environment"
 TOTAL_TIME = Metric(name="total_time", unit="s")
 UNKNOWN_ENVIRONMENT = Environment(env_id="unknown", facts={})
@@ -86,11 +90,13 @@ def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
         PassLauncher() as launcher,
     ):
         sweep(progress.info, place=run.out.parent, prefix=STAGING_PREFIX)
+        if request.steps is None:
+            progress.info(f"a pass ends with the target or after {LIMIT_S:.0f} s; --steps N sets another end")
         making = _Making(run=run, folder=folder, progress=progress, launcher=launcher)
         unrecorded = None
         try:
             with _recording(run) as record:
-                making.make_passes(record)
+                making.make_until_interrupted(record)
         except RecordingError as error:
             if not making.is_over:
                 raise
@@ -155,6 +161,7 @@ class _Making:
     is_over: bool = False
     unit: Unit = field(init=False)
     is_again: bool = False
+    is_interrupted: bool = False
 
     def __post_init__(self) -> None:
         self.unit = self.run.unit
@@ -171,6 +178,15 @@ class _Making:
     def _error_file(self) -> Path:
         return self.run.beside(".error.txt")
 
+    def make_until_interrupted(self, record: Callable[[PassResult], None]) -> None:
+        """Make the passes, and keep those that were made when Ctrl-C ends that."""
+        try:
+            self.make_passes(record)
+        except KeyboardInterrupt:
+            if not self.made:
+                raise
+            self.is_interrupted = self.is_over = True
+
     def make_passes(self, record: Callable[[PassResult], None]) -> None:
         """Make the passes; if the target fails, the others end with the last step before the failure."""
         for name in self.run.passes:
@@ -186,6 +202,8 @@ class _Making:
                 record(made.recorded)
             if problem is None:
                 self.made.append(made)
+                if made.result.summary is not None and made.result.summary.ended == "interrupted":
+                    raise KeyboardInterrupt
                 continue
             if problem.kind == "usage":
                 raise UsageError(problem.message)
@@ -220,6 +238,11 @@ class _Making:
             self.progress.end(name, made.result.summary.steps, made.result.summary.total_s)
         return made
 
+    @property
+    def _most_steps(self) -> int | None:
+        """The steps of passes that follow a clean one which did not reach the end."""
+        return _MOST_STEPS if any(one.summary and one.summary.ended for one in self.results) else None
+
     def _knows_better(self, result: PassResult) -> bool:
         """Return whether a pass that saw no step found what could end one: a loop, or batches."""
         found = result.unit
@@ -240,7 +263,8 @@ class _Making:
             own=run.project.config.own,
             folder=str(self.folder / f"{name}{'-again' if self.is_again else ''}"),
             artifact=self.artifact,
-            steps=self.of_target.steps if self.of_target else request.steps,
+            steps=self.of_target.steps if self.of_target else request.steps or self._most_steps,
+            limit_s=LIMIT_S if request.steps is None else None,
             known_steps=known[0] if known else None,
             trace_all=request.trace_all,
             lines=tuple(place for place in request.lines if place != AUTO),
@@ -314,6 +338,8 @@ class _Making:
     def _problem(self) -> str | None:
         if self.of_target is not None:
             return self.of_target.problem.message
+        if self.is_interrupted:
+            return INTERRUPTED
         main = self.results[0].summary
         if not self.failures and main is not None and not main.steps and is_installed("torch"):
             return (
@@ -459,7 +485,9 @@ def _outcomes(run: ProfilePlan, result: PassResult) -> list[Outcome]:
         return [failed]
     if result.counts is not None:
         return list(count_outcomes(benchmark, result.counts))
-    times = {STEP_TIME: summary.step_s, TOTAL_TIME: (summary.total_s,)} if summary is not None else {}
+    times = {STEP_TIME: summary.step_s} if summary is not None else {}
+    if summary is not None and not summary.ended:
+        times[TOTAL_TIME] = (summary.total_s,)
     return [
         Outcome(benchmark=benchmark, metric=metric, loops=1, values=values)
         for metric, values in times.items()

@@ -16,6 +16,9 @@ from perfkit.model.results import Commit, Environment, Machine
 PassName = Literal["clean", "balance", "counts", "cprofile", "torch", "lines", "memory"]
 
 
+Ended = Literal["", "limit", "interrupted"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class RatioInterval:
     """The ratio of two loops' step times with its interval, from ``pairs`` of turns of both."""
@@ -95,7 +98,7 @@ class PassSummary:
 
     The first step counts from the target's start; ``periods`` are no part of any. ``data_wait_s`` is spent in
     loaders that are trained with. ``unit`` describes a step; ``marked`` ones end with no optimizer's step.
-    ``ended`` is why the pass was shorter than the target.
+    ``ended`` is why nothing that was asked for made the pass shorter than the target.
     """
 
     name: PassName
@@ -109,7 +112,7 @@ class PassSummary:
     marked: bool = False
     unit: str = ""
     periods: tuple[PeriodTime, ...] = ()
-    ended: str = ""
+    ended: Ended = ""
 
     @property
     def steps(self) -> int:

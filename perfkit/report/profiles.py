@@ -312,7 +312,8 @@ def summary_view(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
 
 def _summary_head(summary: ProfileSummary) -> Group:
     main = summary.main_pass
-    first = f"{summary.target}: {human_seconds(main.total_s)} in all"
+    in_all = "the first {}" if main.ended else "{} in all"
+    first = f"{summary.target}: {in_all.format(human_seconds(main.total_s))}"
     if not _has_no_torch(summary):
         plain = main.unit or ("" if main.marked else _OPTIMIZERS_STEP)
         first += f", {counted(main.steps, 'optimizer step' if plain == _OPTIMIZERS_STEP else 'step')}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -441,6 +443,45 @@ def test_steps_that_perfkit_training_marks_are_the_profiles(project: Repository)
     assert 24 == found.summary["passes"][0]["samples"]
     rows = Ledger(project.root / "benchmarks" / "ledger").rows()
     assert {"profile"} == {row.source for row in rows}
+
+
+ENDLESS = """
+import os, signal, sys, time
+import torch
+
+optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.01)
+for step in range(10_000):
+    time.sleep(0.005)
+    optimizer.step()
+    if step == 40 and sys.argv[1:] == ["interrupt"]:
+        os.kill(int(open("runs").read()), signal.SIGINT)
+"""
+
+
+def test_a_training_without_end_is_followed_for_a_while_or_until_ctrl_c(
+    project: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfkit.commands.profile.LIMIT_S", 0.5)
+    found = profile(project, ENDLESS, "--passes", "clean,cprofile")
+
+    assert 0 == found.code, found.error
+    assert "after 0 s; --steps N" in found.error.splitlines()[0]
+    assert ["limit", "limit"] == [one["ended"] for one in found.summary["passes"]]
+    assert found.steps["cprofile"] <= 200
+    rows = [row.outcome.metric.name for row in Ledger(project.root / "benchmarks" / "ledger").rows()]
+    assert ["step_time"] == rows
+
+    (project.root / "runs").write_text(str(os.getpid()))
+    of_a_person = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        words = ("--passes", "clean,cprofile", "--no-ledger", "--steps", "5000", "--", "interrupt")
+        stopped = profile(project, ENDLESS, *words)
+    finally:
+        signal.signal(signal.SIGINT, of_a_person)
+
+    assert (130, ["interrupted"]) == (stopped.code, [one["ended"] for one in stopped.summary["passes"]])
+    assert 41 <= stopped.steps["clean"] < 5000
+    assert "interrupted" in stopped.summary["problem"]
 
 
 # Nothing of a step stays, or what ``KEPT`` stands for.

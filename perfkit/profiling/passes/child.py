@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
+import functools
 import gc
 import importlib
 import io
 import os
+import signal
 import sys
 import threading
 import time
@@ -23,6 +25,7 @@ from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.model import Environment, PassSummary
 from perfkit.profiling.passes.exchange import (
     ASKING,
+    ENDING,
     STACK_FILE,
     PassNews,
     PassResult,
@@ -172,6 +175,7 @@ def _run_target(
         version = loaded.version
         reporter.wait()
         started = True
+        signal.signal(ENDING, functools.partial(_end_now, meter))
         meter.start()
         result = instrument.run(loaded.call)
     except UsageError as error:
@@ -186,7 +190,16 @@ def _run_target(
             return version, describe_exit(error, spec.target.name)
     except BaseException as error:  # noqa: BLE001 (any error of the user's code)
         return version, describe_failure(error, spec.target.name, own_code_of(spec))
+    finally:
+        signal.signal(ENDING, signal.SIG_IGN)
     return version, meter.finish(spec.name, result=result, profiled_from=instrument.profiled_from)
+
+
+def _end_now(meter: Meter, *_: object) -> NoReturn:
+    """End the target where it stands: what was measured until now is reported."""
+    signal.signal(ENDING, signal.SIG_IGN)
+    meter.ended = "interrupted"
+    raise EnoughSteps
 
 
 def _environment(spec: PassSpec) -> Environment | None:

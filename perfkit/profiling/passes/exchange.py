@@ -29,6 +29,8 @@ STOPS_FILE = "stops.jsonl"
 STACK_FILE = "stack"
 _NO_UNIT = Unit()
 ASKING = signal.SIGUSR2
+# Ends a pass that is to report what it has; programs rarely use this one themselves.
+ENDING = getattr(signal, "SIGRTMIN", signal.SIGUSR1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from perfkit.agent.clock import DeviceEvent, accelerator_in_use
 from perfkit.extras import is_installed
-from perfkit.model import PassName, PassSummary, PeriodTime
+from perfkit.model import Ended, PassName, PassSummary, PeriodTime
 from perfkit.phases import announce_steps, count_marked_steps, steps_are_announced
 from perfkit.profiling.passes.balance import Moment
 from perfkit.profiling.passes.periods import Periods
@@ -63,6 +63,7 @@ class Meter:
         self._backwards, self._batches = 0, 0
         self.periods = Periods(_now, on_batch=self._on_batch, on_backward=self._on_backward)
         self.periods.only_batches = self._unit.loader
+        self.ended: Ended = ""
         self.cuts: list[tuple[Moment, Moment]] = []
 
     def prepare(self) -> None:
@@ -117,6 +118,7 @@ class Meter:
             on_device=last is not None,
             marked=self.is_marked,
             unit=self._title,
+            ended=self.ended,
             periods=tuple(
                 PeriodTime(name=name, seconds=sum(times), times=len(times)) for name, times in periods.items()
             ),
@@ -200,10 +202,11 @@ class Meter:
     def _end_in_time(self) -> None:
         # Where nothing else ends a step, this pass only finds out what does.
         is_by_hand = not (self.steps or self.is_marked or self._step_ends.optimizers)
-        if (is_by_hand and self._backwards > _BY_HAND) or (
-            not self.steps and time.perf_counter() - self._begins[0].at_s > self._limit_s
-        ):
+        if is_by_hand and (self._backwards > _BY_HAND or self._is_late(time.perf_counter())):
             raise EnoughSteps
+
+    def _is_late(self, now_s: float) -> bool:
+        return now_s - self._begins[0].at_s > self._limit_s
 
     def _end_late(self) -> None:
         self._end_step(self._updated)
@@ -218,8 +221,9 @@ class Meter:
         self.periods.end_step(self.steps - 1, end)
         # ``report`` may keep the loop waiting: such a pause belongs to no step.
         paused = self._report(self.steps)
-        is_last = self._limit is not None and self.steps >= self._limit
-        if is_last or end.at_s - self._begins[0].at_s > self._limit_s:
+        if self._is_late(end.at_s):
+            self.ended = "limit"
+        if self.ended or (self._limit is not None and self.steps >= self._limit):
             raise EnoughSteps
         self._begins.append(self.periods.now() if paused else end)
 
