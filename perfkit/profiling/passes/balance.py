@@ -32,6 +32,8 @@ from perfkit.model.readings import (
 _Label = str | None
 # The label of what belongs to no step; no phase has it.
 _PAUSE = "(pause)"
+# That of a forward pass which returned its loss too: what follows is none.
+_WITH_LOSS = "(forward with loss)"
 # No thread has this for its identity.
 _NO_THREAD = -1
 _CALLS_TO_DEVICE = ("to", "cuda", "pin_memory")
@@ -263,8 +265,9 @@ def _cut(
 def _with_own_losses(labels: list[_Label]) -> list[_Label]:
     """Name what no hook saw between a forward and its backward pass: a loss in the user's own words."""
     for backward in [place for place, label in enumerate(labels) if label == BACKWARD]:
-        begin = next((at for at in range(backward - 1, -1, -1) if labels[at] in (FORWARD, BACKWARD)), None)
-        if begin is None or labels[begin] == BACKWARD:
+        known = (FORWARD, BACKWARD, _WITH_LOSS)
+        begin = next((at for at in range(backward - 1, -1, -1) if labels[at] in known), None)
+        if begin is None or labels[begin] != FORWARD:
             continue
         between = labels[begin:backward]
         if OPTIMIZER in between:
@@ -273,7 +276,7 @@ def _with_own_losses(labels: list[_Label]) -> list[_Label]:
             if LOSS in between:
                 between = between[: len(between) - between[::-1].index(LOSS)]
         labels[begin : begin + len(between)] = [label or LOSS for label in between]
-    return labels
+    return [FORWARD if label == _WITH_LOSS else label for label in labels]
 
 
 def host_now() -> Moment:
@@ -429,7 +432,7 @@ def _timed(clock: PhaseClock, call: _Call, phase_of: Callable[[Any], str]) -> _C
         renamed = None
         try:
             result = call(*args, **kwargs)
-            renamed = LOSS if phase_of is _phase_of_module and _is_loss(args[0], result) else None
+            renamed = _renamed(args[0], result) if phase_of is _phase_of_module else None
         finally:
             clock.end(renamed)
         return result
@@ -454,11 +457,19 @@ def _phase_of_module(module: Any) -> str:  # noqa: ANN401 (any callable)
     return LOSS if type(module).__name__.endswith("Loss") else FORWARD
 
 
-def _is_loss(module: Any, result: Any) -> bool:  # noqa: ANN401 (a module and what it returned)
+def _renamed(module: Any, result: Any) -> _Label:  # noqa: ANN401 (a module and what it returned)
+    """Return the label of a module that returned a loss, None of another one."""
     import torch
 
-    is_number = isinstance(result, torch.Tensor) and result.requires_grad and result.numel() == 1
-    return is_number and next(module.parameters(), None) is None
+    parts = result.values() if isinstance(result, dict) else result
+    losses = [
+        part
+        for part in (parts if isinstance(parts, tuple | list) or parts is not result else (result,))
+        if isinstance(part, torch.Tensor) and part.requires_grad and not part.ndim
+    ]
+    if not losses:
+        return None
+    return LOSS if next(module.parameters(), None) is None else _WITH_LOSS
 
 
 def _losses(names: Iterable[str]) -> list[str]:

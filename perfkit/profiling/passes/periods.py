@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import sys
 import threading
 import weakref
@@ -56,7 +57,7 @@ class _Stretch:
     begin: Moment
     end: Moment
     batches: int = 0
-    saves: int = 0
+    is_save: bool = False
     training: bool = False
     sites: Counter[_Site] = field(default_factory=Counter)
 
@@ -118,6 +119,9 @@ class Periods:
         replace(_BaseDataLoaderIter, "__next__", fetch)
         replace(DataLoader, "__iter__", begin)
         replace(torch, "save", self._noticed_save(torch.save))
+        with contextlib.suppress(ImportError):
+            tensors: Any = importlib.import_module("safetensors.torch")
+            replace(tensors, "save_file", self._noticed_save(tensors.save_file))
         for region in (torch.no_grad, torch.inference_mode):
             self._notice_region(region)
 
@@ -155,7 +159,7 @@ class Periods:
         ]
 
     def _name(self, one: _Stretch, steps: int) -> str | None:
-        if not (one.batches or one.sites):
+        if one.is_save:
             return CHECKPOINT
         if self.only_batches:
             return None
@@ -171,18 +175,17 @@ class Periods:
                 stretch = None
                 continue
             is_save = event.kind == "save"
-            # A file that is saved amid an evaluation is part of it; one after it is not.
-            if is_save and stretch is not None and event.begin.at_s > stretch.end.at_s and not stretch.saves:
-                stretch = None
-            if not is_save and stretch is not None and stretch.saves:
+            # A file that is saved amid an evaluation is part of it; one before or after it is not.
+            if stretch is not None and stretch.is_save != is_save and event.begin.at_s > stretch.end.at_s:
                 stretch = None
             if stretch is None:
-                stretch = _Stretch(step=step, begin=event.begin, end=event.end, training=event.training)
+                stretch = _Stretch(
+                    step=step, begin=event.begin, end=event.end, is_save=is_save, training=event.training
+                )
                 self._stretches.append(stretch)
             if event.end.at_s > stretch.end.at_s:
                 stretch.end = event.end
             stretch.batches += event.kind == "batch"
-            stretch.saves += is_save
             if event.kind == "region":
                 stretch.sites[event.site] += 1
                 self._steps_with[event.site].add(step)
