@@ -48,7 +48,7 @@ from perfkit.profiling.passes.exchange import PassResult, PassSpec, Problem, Ran
 from perfkit.profiling.passes.functions import choose_functions
 from perfkit.profiling.passes.launch import PassLauncher, described, output_tail, run_pass, run_side_by_side
 from perfkit.profiling.passes.ranks import find_straggler, free_port, run_ranks, slowest_rank
-from perfkit.profiling.passes.step_ends import LOADER, Unit
+from perfkit.profiling.passes.units import LOADER, Unit
 from perfkit.profiling.passes.workers import WORKER_FILE
 from perfkit.profiling.read.formats import read_profile
 from perfkit.profiling.read.summary_file import SCHEMA_VERSION, encode_summary, saved_profiles

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import os
 import signal
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -337,6 +340,21 @@ def test_two_optimizers_a_turn_make_one_step(project: Repository, mark: str, mor
 
     assert 0 == found.code, found.error
     assert {"clean": 20, "balance": 20, "counts": 3, "torch": 5} == found.steps
+    if mark != "list":
+        return
+    # A gate counts the same steps.
+    count = "import sys; from pathlib import Path; from perfkit.agent.training import count_steps as count"
+    count += "; print(count(sys.argv[1], root=Path.cwd(), steps=3)['counts'][0]['values'])"
+    done = subprocess.run(
+        [sys.executable, "-c", count, str(project.root / "train.py")],
+        cwd=project.root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.summary["counts"]["counts"][0]["values"][-1:] == [*ast.literal_eval(done.stdout)], (
+        done.stderr
+    )
 
 
 # Weights are averaged in each step, which gathers its own data and has a loss in words of its own.

@@ -19,8 +19,8 @@ from perfkit.model import (
     RoleProfile,
     Status,
 )
-from perfkit.profiling.passes.step_ends import Unit
 from perfkit.profiling.passes.targets import Target
+from perfkit.profiling.passes.units import Unit
 
 OUTPUT_FILE = "output.log"
 # Times at which a pass with turns was stopped: [begin, end] in seconds of the monotonic clock, one a line.

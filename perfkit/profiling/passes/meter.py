@@ -13,13 +13,14 @@ from pathlib import Path
 from weakref import WeakSet
 
 from perfkit.agent.clock import DeviceEvent, accelerator_in_use
+from perfkit.agent.step_ends import StepEnds
 from perfkit.extras import is_installed
 from perfkit.model import Ended, PassName, PassSummary, PeriodTime
 from perfkit.phases import announce_steps, count_marked_steps, steps_are_announced
 from perfkit.profiling.passes.balance import Moment
 from perfkit.profiling.passes.periods import Periods
-from perfkit.profiling.passes.step_ends import StepEnds, Unit, calling_loop
 from perfkit.profiling.passes.targets import TURN, StepLine, call_at
+from perfkit.profiling.passes.units import Unit, calling_loop
 
 # So many backward passes without a step of an optimizer are enough to know that none will come.
 _BY_HAND = 200
