@@ -1,4 +1,4 @@
-"""``perfkit.phase`` names a part of a training step that no hook can see; ``mark_step`` ends a step."""
+"""``perfkit.phase`` names a part of a training step that no hook can see; ``step`` ends a step."""
 
 from __future__ import annotations
 
@@ -61,11 +61,6 @@ def announce_steps() -> None:
 def step() -> None:
     """End a step of a training that is being profiled; elsewhere it does nothing."""
     announce_steps()
-    mark_step()
-
-
-def mark_step() -> None:
-    """End a step, where somebody counts them."""
     if _MarkedSteps.count is not None:
         _MarkedSteps.count()
 

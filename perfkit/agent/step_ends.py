@@ -11,8 +11,7 @@ class StepEnds:
 
     A step is over when an optimizer that stepped in it steps again, or an iterator that gave it a batch gives
     another one after that: then ``end`` is called late. The optimizer that was last in a step is expected to
-    be last in the next one, whose end is then known at once. ``extend`` is called where that was wrong, since
-    yet another optimizer stepped.
+    be so in the next one, whose end is then known at once; ``extend`` is called where another one follows.
     """
 
     def __init__(self, end: Callable[[], None], extend: Callable[[], None], last: int | None = None) -> None:

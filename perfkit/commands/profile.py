@@ -48,7 +48,7 @@ from perfkit.profiling.passes.exchange import PassResult, PassSpec, Problem, Ran
 from perfkit.profiling.passes.functions import choose_functions
 from perfkit.profiling.passes.launch import PassLauncher, described, output_tail, run_pass, run_side_by_side
 from perfkit.profiling.passes.ranks import find_straggler, free_port, run_ranks, slowest_rank
-from perfkit.profiling.passes.units import LOADER, Unit
+from perfkit.profiling.passes.targets import LOADER, Unit
 from perfkit.profiling.passes.workers import WORKER_FILE
 from perfkit.profiling.read.formats import read_profile
 from perfkit.profiling.read.summary_file import SCHEMA_VERSION, encode_summary, saved_profiles
@@ -92,7 +92,7 @@ def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
         sweep(progress.info, place=run.out.parent, prefix=STAGING_PREFIX)
         if request.steps is None:
             progress.info(f"a pass ends with the target or after {LIMIT_S:.0f} s; --steps N sets another end")
-        making = _Making(run=run, folder=folder, progress=progress, launcher=launcher)
+        making = _Making(run=run, folder=folder, progress=progress, launcher=launcher, unit=run.unit)
         unrecorded = None
         try:
             with _recording(run) as record:
@@ -155,16 +155,12 @@ class _Making:
     folder: Path
     progress: PassProgress
     launcher: PassLauncher
+    unit: Unit
     made: list[_MadePass] = field(default_factory=list)
     failures: list[_Failure] = field(default_factory=list)
     of_target: _Failure | None = None
     is_over: bool = False
-    unit: Unit = field(init=False)
-    is_again: bool = False
     is_interrupted: bool = False
-
-    def __post_init__(self) -> None:
-        self.unit = self.run.unit
 
     @property
     def artifact(self) -> str:
@@ -192,10 +188,7 @@ class _Making:
         for name in self.run.passes:
             made = self._make_pass(name)
             if not self.made and self._knows_better(made.result):
-                self.is_again = True
                 made = self._make_pass(name)
-            self.unit = made.result.unit or self.unit
-            self.is_again = False
             problem = made.result.problem
             _check_steps(self.run, made.result.summary)
             if name in ("clean", "counts") and (problem is None or not self.made):
@@ -222,7 +215,7 @@ class _Making:
         if self.run.request.ranks is not None:
             made = self._on_ranks(spec)
         else:
-            Path(spec.folder).mkdir()
+            Path(spec.folder).mkdir(exist_ok=True)
             clean = next(
                 (one.summary for one in self.results if one.summary and one.summary.name == "clean"), None
             )
@@ -238,21 +231,15 @@ class _Making:
             self.progress.end(name, made.result.summary.steps, made.result.summary.total_s)
         return made
 
-    @property
-    def _most_steps(self) -> int | None:
-        """The steps of passes that follow a clean one which did not reach the end."""
-        return _MOST_STEPS if any(one.summary and one.summary.ended for one in self.results) else None
-
     def _knows_better(self, result: PassResult) -> bool:
         """Return whether a pass that saw no step found what could end one: a loop, or batches."""
-        found = result.unit
-        if result.summary is None or result.summary.steps or found is None or self.run.unit != Unit():
-            return False
-        self.unit = found
-        return found != Unit()
+        is_lost = result.summary is not None and not result.summary.steps and self.run.unit == Unit()
+        self.unit = result.unit or self.unit
+        return is_lost and self.unit != Unit()
 
     def _spec(self, name: PassName) -> PassSpec:
         run, request = self.run, self.run.request
+        most = _MOST_STEPS if any(one.summary and one.summary.ended for one in self.results) else None
         known = [result.summary.steps for result in self.results if result.summary is not None]
         entries = [entry for result in self.results for entry in result.entries]
         return PassSpec(
@@ -261,9 +248,9 @@ class _Making:
             arguments=request.arguments,
             root=str(run.project.root),
             own=run.project.config.own,
-            folder=str(self.folder / f"{name}{'-again' if self.is_again else ''}"),
+            folder=str(self.folder / name),
             artifact=self.artifact,
-            steps=self.of_target.steps if self.of_target else request.steps or self._most_steps,
+            steps=self.of_target.steps if self.of_target else request.steps or most,
             limit_s=LIMIT_S if request.steps is None else None,
             known_steps=known[0] if known else None,
             trace_all=request.trace_all,
@@ -300,7 +287,7 @@ class _Making:
         ]
         folders = tuple(Path(one.folder) for one in specs)
         for folder in folders:
-            folder.mkdir()
+            folder.mkdir(exist_ok=True)
         found = run_ranks(specs, self.progress.advance, self.launcher, stall_limit_s=request.stall_limit_s)
         if found.problem is not None:
             version = next((result.version for result in found.results if result.version), "")
@@ -342,10 +329,7 @@ class _Making:
             return INTERRUPTED
         main = self.results[0].summary
         if not self.failures and main is not None and not main.steps and is_installed("torch"):
-            return (
-                f"no step was found in {self.run.target.name}: no optimizer stepped, no loop had backward"
-                " passes and no loader gave batches; name a line that each step runs: --step-at FILE:LINE"
-            )
+            return _no_step(self.run)
         if not self.failures:
             return None
         failed = "; ".join(f"the {one.name} pass failed: {one.described}" for one in self.failures)
@@ -421,16 +405,18 @@ class _Making:
 
 def _check_steps(run: ProfilePlan, summary: PassSummary | None) -> None:
     """Refuse a pass that saw none of the steps that it was to end after, before it is recorded."""
-    if summary is None or summary.steps or (run.request.steps is None and run.request.step_at is None):
-        return
+    asked = run.request.steps is not None or run.request.step_at is not None
+    if summary is not None and not summary.steps and asked:
+        raise NotMeasuredError(_no_step(run))
+
+
+def _no_step(run: ProfilePlan) -> str:
+    line = "a line that each step runs: --step-at FILE:LINE"
     if run.request.step_at is not None:
-        raise NotMeasuredError(
-            f"{run.request.step_at} was not reached, so {run.target.name} made no step;"
-            " give --step-at a line that each step runs"
-        )
-    raise NotMeasuredError(
-        f"no step was found in {run.target.name}, so --steps {run.request.steps} ended nothing;"
-        " name a line that each step runs: --step-at FILE:LINE"
+        return f"{run.request.step_at} was not reached, so {run.target.name} made no step; give {line}"
+    return (
+        f"no step was found in {run.target.name}: no optimizer stepped, no loop had backward passes and no"
+        f" loader gave batches; name {line}"
     )
 
 

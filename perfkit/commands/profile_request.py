@@ -17,8 +17,7 @@ from perfkit.identity import utc_now
 from perfkit.ledger.store import Ledger
 from perfkit.model import Commit, Machine, PassName
 from perfkit.profiling.passes.ranks import check_port
-from perfkit.profiling.passes.targets import Target, find_step_line, resolve_target
-from perfkit.profiling.passes.units import LOADER, Unit
+from perfkit.profiling.passes.targets import LOADER, Target, Unit, find_step_line, resolve_target
 from perfkit.repo.commits import read_commit
 from perfkit.runner.machine.facts import read_machine
 from perfkit.runner.targets import is_notebook

@@ -35,7 +35,7 @@ class PerfkitCallback(_callback_class()):  # type: ignore[misc]
     """Times the steps of ``Trainer.fit``, reports what they wait for, and files all that under the commit.
 
     A step ends with the batch after which an optimizer stepped, so that accumulated gradients are one step.
-    A step that a validation or a checkpoint came before is left out. The first ``warmup`` steps are
+    Validations and checkpoints are no part of a step. The first ``warmup`` steps are
     left alone; ``steps`` are timed, ``balance`` others are watched by turns with these, phase by phase, and
     with ``counts`` three are counted. ``name`` is that of the module's class unless it is given, and
     ``ledger`` the configured one. No error in here stops the training.
@@ -84,20 +84,15 @@ class PerfkitCallback(_callback_class()):  # type: ignore[misc]
             self._record.end_step()
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401, ARG002 (likewise)
-        """Leave the validation out, and the present step, in which it was set up."""
+        """Leave the validation out."""
         if self._record is not None:
-            self._record.drop_step()
             self._record.pause()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401, ARG002 (likewise)
-        """Go on with the step."""
+        """Begin the step anew, in which the validation was set up."""
         if self._record is not None:
             self._record.resume()
-
-    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:  # noqa: ANN401, ARG002 (likewise)
-        """Leave out the step in which this is done: its end is not known."""
-        if self._record is not None:
-            self._record.drop_step()
+            self._record.restart_step()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401, ARG002 (likewise)
         """File what there is."""

@@ -58,14 +58,11 @@ class PerfkitCallback(TrainerCallback):  # type: ignore[misc]
             self._record.end_step()
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002 (likewise)
-        """Begin the step anew, since an evaluation came before it."""
+        """Begin the step anew, since an evaluation or a checkpoint came before it."""
         if self._record is not None:
             self._record.restart_step()
 
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002 (likewise)
-        """Begin the step anew, since a checkpoint came before it."""
-        if self._record is not None:
-            self._record.restart_step()
+    on_save = on_evaluate
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002 (likewise)
         """File what there is, and print what was filed."""

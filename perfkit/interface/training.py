@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 from perfkit.commands.training import TrainingRecord
 from perfkit.errors import UsageError
-from perfkit.phases import announce_steps, mark_step, steps_are_counted
+from perfkit.phases import announce_steps, step, steps_are_counted
 from perfkit.profiling.passes.training import OptimizerSteps, StepPlan
 
 Batch = TypeVar("Batch")
@@ -83,7 +83,7 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
         """End a step by hand, and begin the next one."""
         self._begin()
         self._optimizers.taken()
-        mark_step()
+        step()
         self._record.end_step()
         if self._record.is_over:
             self._optimizers.end()

@@ -6,7 +6,6 @@ Times are in seconds and UTC, sizes in bytes; ``None`` means "not known", never 
 from perfkit.model.memory import LineMemory, MemoryProfile
 from perfkit.model.profiles import (
     Balance,
-    Ended,
     LineTime,
     PassName,
     PassSummary,
@@ -58,7 +57,7 @@ __all__ = [
     "ABSENT", "COLD_AUTOTUNING", "COLD_COMPILING", "COLD_START", "DEVICE_TIME", "GATES", "HOST_TIME",
     "IMPORT_PREFIX", "OF_CHANGED_CODE", "OF_PAIRS", "PACKAGE", "PHASES", "SIDES", "STEP_TIME",
     "TIME_SET_ASIDE", "TYPICAL_TIME", "WALL_TIME", "Balance", "Benchmark", "Better", "Commit",
-    "Ended", "Environment", "LineMemory", "LineTime", "Machine", "MemoryProfile", "Metric", "Outcome",
+    "Environment", "LineMemory", "LineTime", "Machine", "MemoryProfile", "Metric", "Outcome",
     "PassName", "PassSummary", "PeriodTime", "PhaseSeconds", "Placement", "ProfileEntry", "ProfileSummary",
     "RankProfile", "RatioInterval", "RoleProfile", "Row", "RowPolicy", "RunSummary", "Side", "Source",
     "Status", "Straggler", "Summary",

@@ -16,7 +16,8 @@ from perfkit.model.results import Commit, Environment, Machine
 PassName = Literal["clean", "balance", "counts", "cprofile", "torch", "lines", "memory"]
 
 
-Ended = Literal["", "limit", "interrupted"]
+def _place(phase: PhaseSeconds | PhaseMemory) -> int:
+    return PHASES.index(phase.name) if phase.name in PHASES else len(PHASES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,14 +69,12 @@ class Balance:
     @property
     def in_order(self) -> tuple[PhaseSeconds, ...]:
         """The phases as a step goes through them, then those that the user named."""
-        known = {name: place for place, name in enumerate(PHASES)}
-        return tuple(sorted(self.phases, key=lambda phase: known.get(phase.name, len(known))))
+        return tuple(sorted(self.phases, key=_place))
 
     @property
     def memory_in_order(self) -> tuple[PhaseMemory, ...]:
         """The memory of phases as a step goes through them, then that of phases which the user named."""
-        known = {name: place for place, name in enumerate(PHASES)}
-        return tuple(sorted(self.memory, key=lambda phase: known.get(phase.name, len(known))))
+        return tuple(sorted(self.memory, key=_place))
 
     @property
     def typical(self) -> slice:
@@ -112,7 +111,7 @@ class PassSummary:
     marked: bool = False
     unit: str = ""
     periods: tuple[PeriodTime, ...] = ()
-    ended: Ended = ""
+    ended: Literal["", "limit", "interrupted"] = ""
 
     @property
     def steps(self) -> int:

@@ -294,7 +294,6 @@ def summary_view(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
     balance, found = summary.balance, warnings(summary)
     sections = spaced(
         _summary_head(summary),
-        _parts(summary),
         _passes(summary),
         _ranks(summary),
         _balance(summary),
@@ -330,6 +329,7 @@ def _summary_head(summary: ProfileSummary) -> Group:
         median = human_seconds(main.typical_step_s)
         basis = f"mean of {used}{left_out}; median {median}" if used > 1 else "the only one, with the set-up"
         rows.append(("  time per step", human_seconds(main.mean_step_s), basis))
+        rows += _parts(main)
     if main.sample_s is not None:
         rate = f"{human_calls(1 / main.sample_s)} samples/s, {main.samples} samples"
         rows.append(("  time per sample", human_seconds(main.sample_s), rate))
@@ -344,23 +344,19 @@ def _summary_head(summary: ProfileSummary) -> Group:
     return Group(Text(first, style="bold"), *ranks, _facts(*rows))
 
 
-def _parts(summary: ProfileSummary) -> Table | None:
-    """Return what the whole run was made of, in parts that add up to it."""
-    main = summary.main_pass
-    if not main.steps:
-        return None
-    table = named_table("the whole run", "times", "seconds", "share")
+def _parts(main: PassSummary) -> Iterator[tuple[str, str, str]]:
+    """Yield what the whole run was made of: parts that add up to it."""
     rest_s = main.total_s - sum(main.step_s) - sum(one.seconds for one in main.periods)
     for name, times, seconds in (
-        ("first step, with the set-up", 1, main.step_s[0]),
+        ("first step, with set-up", 1, main.step_s[0]),
         ("training", main.steps - 1, sum(main.step_s[1:])),
         *((one.name, one.times, one.seconds) for one in main.periods),
         ("after the last step", 1, max(0.0, rest_s)),
     ):
         if times and seconds:
+            many = f", {counted(times, 'step' if name == 'training' else 'time')}" if times > 1 else ""
             share = human_percent(seconds / main.total_s if main.total_s else None)
-            table.add_row(Text(name), f"{times:,}", human_seconds(seconds), share)
-    return table
+            yield f"  {name}", human_seconds(seconds), f"{share} of the total{many}"
 
 
 def _passes(summary: ProfileSummary) -> Table:
@@ -460,8 +456,7 @@ def _hook_cost(balance: Balance) -> str:
         return ""
     cost = balance.cost
     low, middle, high = (100 * (value - 1) for value in (cost.low, cost.ratio, cost.high))
-    found = f"{middle:+.1f} % of a step ({low:+.1f} to {high:+.1f}), by turns with a clean loop"
-    return f"the hooks cost {found}; means are without that, medians with it"
+    return f"the hooks cost {middle:+.1f} % of a step ({low:+.1f} to {high:+.1f}): the means are without that"
 
 
 def _counts(summary: ProfileSummary) -> Group | None:
@@ -497,7 +492,9 @@ def _profiled(summary: ProfileSummary) -> Iterator[RenderableType | None]:
     # Calls that wait are in the table of waits.
     entries = tuple(entry for entry in summary.entries if entry.kind != "wait")
     reading = reading_of(replace(summary, entries=entries), summary.name)
-    yield Text(f"in the cProfile pass ({human_seconds(profiled.total_s)}{_slowed(summary, 'cprofile')}):")
+    ratio = summary.distortion("cprofile") or 1.0
+    slowed = f", {ratio:.1f} x the clean step" if ratio > _SLOWED else ""
+    yield Text(f"in the cProfile pass ({human_seconds(profiled.total_s)}{slowed}):")
     yield _waits(reading)
     yield from _functions(reading)
 
@@ -531,12 +528,7 @@ def _backward(summary: ProfileSummary) -> Table | None:
     # The operators' seconds are of all steps that the trace holds, the set-up's too.
     watched_s = traced.step_s[traced.profiled_from :]
     whole_s = sum(watched_s)
-    table = named_table(
-        f"backward, by operator (torch pass{_slowed(summary, 'torch')})",
-        "calls",
-        _unit(len(watched_s)),
-        "share",
-    )
+    table = named_table("backward, by operator (torch pass)", "calls", _unit(len(watched_s)), "share")
     for node in summary.backward[:_ENTRIES]:
         each_s = human_seconds(node.cumulative_s / max(len(watched_s), 1))
         share = human_percent(node.cumulative_s / whole_s if whole_s else None)
@@ -554,12 +546,6 @@ def _lines(summary: ProfileSummary) -> Table | None:
         each_s, share = human_seconds(one.seconds / max(timed.steps, 1)), one.seconds / timed.total_s
         table.add_row(name, f"{one.hits:,}", each_s, human_percent(share))
     return table
-
-
-def _slowed(summary: ProfileSummary, name: PassName) -> str:
-    """Return how much slower a pass was where that is too much to read its times as those of the loop."""
-    ratio = summary.distortion(name) or 1.0
-    return f", {ratio:.1f} x the clean step" if ratio > _SLOWED else ""
 
 
 def _unit(steps: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import gc
 import inspect
-import io
 import itertools
 import json
 import math
@@ -17,10 +16,9 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any
 
 from perfkit.agent.counters.tensors import TensorWatch
 from perfkit.agent.processes import resident_growth
@@ -150,12 +148,11 @@ def _time(spec: TrialSpec, call: Call) -> TrialResult:
     meter = Meter(limit=None, report=lambda _: False, loaders=True)
     meter.prepare()
     returned: list[object] = []
-    out, err, since = _Copied(sys.stdout), _Copied(sys.stderr), time.time()
+    since = time.time()
 
     def run() -> None:
         meter.start()
-        with redirect_stdout(out), redirect_stderr(err):
-            returned.append(call_to_its_end(call))
+        returned.append(call_to_its_end(call))
 
     with AutocastWatch() as autocast:
         growth = resident_growth(run)
@@ -164,10 +161,13 @@ def _time(spec: TrialSpec, call: Call) -> TrialResult:
     summary = meter.finish("clean", result=returned[0])
     experiment = spec.experiment
     times = times_of(summary, warmup_steps=experiment.warmup_steps, warmup_s=experiment.warmup_s)
-    if spec.target.is_script:
-        numbers = written_numbers(err.getvalue() + out.getvalue(), experiment.returned, since)
-    else:
+    if not spec.target.is_script:
         numbers = returned_numbers(returned[0], experiment.returned)
+    else:
+        sys.stdout.flush()
+        # What a trial prints goes to a file.
+        printed = Path("/proc/self/fd/1").read_text(errors="replace")
+        numbers = {name: _written(printed, what, since) for name, what in experiment.returned.items()}
     responses = with_returned(times, summary, numbers)
     if growth is not None:
         responses[HOST_PEAK.name] = float(growth)
@@ -262,44 +262,20 @@ def returned_numbers(result: object, wanted: Mapping[str, str]) -> dict[str, flo
     return {response: _number(result, name) for response, name in wanted.items()}
 
 
-class _Copied(io.StringIO):
-    """Passes on what is written to it, and keeps a copy."""
-
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__()
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        self._stream.write(text)
-        return super().write(text)
-
-    def fileno(self) -> int:
-        return self._stream.fileno()
-
-
-def written_numbers(printed: str, wanted: Mapping[str, str], since: float) -> dict[str, float]:
-    """Return numbers of a script: the last match of an expression in what it printed, or "FILE.json:a.b".
-
-    Raises:
-        UsageError: one is not there, or is no number.
-    """
-    return {response: _written(printed, what, since) for response, what in wanted.items()}
-
-
 def _written(printed: str, what: str, since: float) -> float:
+    """Return a number of a script: the last match of an expression in its output, or "FILE.json:a.b"."""
     file, _, keys = what.rpartition(":")
     try:
         if not file.endswith(".json"):
             return float(re.findall(what, printed, re.MULTILINE)[-1])
-        if Path(file).stat().st_mtime < since:
-            raise UsageError(f"{file} was not written by this trial; mend [returned]")
-        found = json.loads(Path(file).read_text(encoding="utf-8"))
+        is_new = Path(file).stat().st_mtime >= since
+        found: Any = json.loads(Path(file).read_text(encoding="utf-8")) if is_new else {}
         for key in keys.split("."):
             found = found[int(key) if isinstance(found, list) else key]
         return float(found)
     except (OSError, ValueError, LookupError, TypeError, re.error) as error:
         raise UsageError(
-            f'the script was to write "{what}", a number behind one group, or FILE.json:key.key; found none'
+            f'a trial was to write "{what}", an expression with one group or FILE.json:key.key, as a number'
             f" ({type(error).__name__}: {error}); mend [returned]"
         ) from error
 

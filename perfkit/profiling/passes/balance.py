@@ -87,9 +87,9 @@ class Moment:
 class PhaseClock:
     """Sums up the time of each phase, step by step; every phase is measured, none is a remainder.
 
-    The outermost hook decides, unless it steps ``aside``; phases of hooks count as their own inside phases
-    that the user names. Other threads are ignored. ``clock_of`` chooses how moments are taken: on a device by
-    queued events, so that no step waits. ``watch`` is called with the label of each phase that begins.
+    The outermost hook decides, unless there is another ``instead``; phases of hooks count as their own inside
+    phases that the user names. Other threads are ignored. ``clock_of`` chooses how moments are taken: on a
+    device by queued events, so that no step waits. ``watch`` is called with the label of each new phase.
     """
 
     def __init__(
@@ -102,7 +102,6 @@ class PhaseClock:
         self._thread = threading.get_ident()
         self.hook: _Label = None
         self._named: list[str] = []
-        self._before_pause: _Label = None
         self._changes: list[tuple[Moment, _Label]] = []
         self._steps: list[list[tuple[Moment, _Label]]] = []
 
@@ -115,10 +114,7 @@ class PhaseClock:
         return True
 
     def end(self, renamed: _Label = None) -> None:
-        """Leave the phase of the outermost hook, which may get another name; in a pause, for after it."""
-        if self.hook == _PAUSE:
-            self._before_pause = None
-            return
+        """Leave the phase of the outermost hook, which may get another name."""
         place = len(self._changes) - 1
         while renamed and place >= 0 and self._changes[place][1] == self.hook:
             self._changes[place] = self._changes[place][0], renamed
@@ -127,17 +123,8 @@ class PhaseClock:
         self._change(self._label)
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Leave the present hook's phase for a while: what runs inside has phases of its own."""
-        hook = self.turn(None)
-        try:
-            yield
-        finally:
-            self.turn(hook)
-
-    @contextmanager
-    def instead(self, phase: str) -> Iterator[None]:
-        """Be in a phase for a while instead of the present hook's; other threads change nothing."""
+    def instead(self, phase: _Label) -> Iterator[None]:
+        """Be in a phase for a while instead of the present hook's, in None for phases that come inside."""
         if threading.get_ident() != self._thread:
             yield
             return
@@ -155,18 +142,6 @@ class PhaseClock:
         hook, self.hook = self.hook, phase
         self._change(self._label)
         return hook
-
-    def pause(self) -> None:
-        """Begin what belongs to no step and no phase."""
-        if threading.get_ident() == self._thread:
-            self._before_pause, self.hook = self.hook, _PAUSE
-            self._changes.append((self._now(), _PAUSE))
-
-    def resume(self) -> None:
-        """End a pause, and go on with the phase before it."""
-        if self.hook == _PAUSE:
-            self.hook = self._before_pause
-            self._changes.append((self._now(), self._label))
 
     def enter(self, name: str) -> None:
         """Enter a phase that the user names."""
@@ -459,17 +434,12 @@ def _phase_of_module(module: Any) -> str:  # noqa: ANN401 (any callable)
 
 def _renamed(module: Any, result: Any) -> _Label:  # noqa: ANN401 (a module and what it returned)
     """Return the label of a module that returned a loss, None of another one."""
-    import torch
-
     parts = result.values() if isinstance(result, dict) else result
-    losses = [
-        part
-        for part in (parts if isinstance(parts, tuple | list) or parts is not result else (result,))
-        if isinstance(part, torch.Tensor) and part.requires_grad and not part.ndim
-    ]
-    if not losses:
-        return None
-    return LOSS if next(module.parameters(), None) is None else _WITH_LOSS
+    for part in parts if isinstance(result, dict | tuple | list) else (result,):
+        # A loss is a tensor without dimensions.
+        if getattr(part, "requires_grad", False) and not part.ndim:
+            return LOSS if next(module.parameters(), None) is None else _WITH_LOSS
+    return None
 
 
 def _losses(names: Iterable[str]) -> list[str]:
@@ -513,7 +483,7 @@ def _with_closure_aside(
 
     @functools.wraps(closure)
     def closure_aside(*called: Any, **named: Any) -> Any:  # noqa: ANN401 (the closure's own signature)
-        with clock.aside():
+        with clock.instead(None):
             return closure(*called, **named)
 
     if "closure" in kwargs:

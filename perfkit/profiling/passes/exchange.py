@@ -19,8 +19,7 @@ from perfkit.model import (
     RoleProfile,
     Status,
 )
-from perfkit.profiling.passes.targets import Target
-from perfkit.profiling.passes.units import Unit
+from perfkit.profiling.passes.targets import Target, Unit
 
 OUTPUT_FILE = "output.log"
 # Times at which a pass with turns was stopped: [begin, end] in seconds of the monotonic clock, one a line.

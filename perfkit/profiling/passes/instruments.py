@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import functools
 import os
 import pstats
 import sys
+import threading
 import types
 import warnings
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from perfkit.agent.counters.calls import profile_of_this_thread
 from perfkit.agent.counters.model import with_texts
@@ -18,6 +21,7 @@ from perfkit.agent.counters.tensors import TensorWatch
 from perfkit.agent.training import COUNTED_STEP, last_iterations
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.model import PassSummary, RoleProfile
+from perfkit.model.readings import MARK
 from perfkit.phases import listen_to_phases
 from perfkit.profiling.passes.balance import (
     PhaseClock,
@@ -51,19 +55,23 @@ from perfkit.units import counted
 if TYPE_CHECKING:
     import torch
 
-
-import csv
-import functools
-import threading
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Protocol
-
-from perfkit.model.readings import MARK
-
 _REPEATED = 2
 # The memory pass looks at all new objects after each step: this many steps show growth, and more take long.
 _MEMORY_STEPS, _MOST_MEMORY_STEPS = 12, 50
+_ACTIVE_STEPS = 3
+_FULL_WINDOW = 5
+_MICROSECOND = 1e-6
+_STEP_MARK = "ProfilerStep"
+COLUMNS = (
+    "operator",
+    "calls",
+    "calls_per_step",
+    "self_cpu_s",
+    "cpu_s",
+    "self_cpu_s_per_step",
+    "self_device_s",
+    "device_s",
+)
 _Call = Callable[[], object]
 
 
@@ -402,22 +410,6 @@ INSTRUMENTS: dict[str, Callable[[PassSpec], Clean]] = {
     "lines": LineProfile,
     "memory": MemoryByLine,
 }
-
-
-_ACTIVE_STEPS = 3
-_FULL_WINDOW = 5
-_MICROSECOND = 1e-6
-_STEP_MARK = "ProfilerStep"
-COLUMNS = (
-    "operator",
-    "calls",
-    "calls_per_step",
-    "self_cpu_s",
-    "cpu_s",
-    "self_cpu_s_per_step",
-    "self_device_s",
-    "device_s",
-)
 
 
 @dataclass(frozen=True, kw_only=True)

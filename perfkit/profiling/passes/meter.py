@@ -9,21 +9,22 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from typing import Literal
 from weakref import WeakSet
 
 from perfkit.agent.clock import DeviceEvent, accelerator_in_use
 from perfkit.agent.step_ends import StepEnds
 from perfkit.extras import is_installed
-from perfkit.model import Ended, PassName, PassSummary, PeriodTime
+from perfkit.model import PassName, PassSummary, PeriodTime
 from perfkit.phases import announce_steps, count_marked_steps, steps_are_announced
 from perfkit.profiling.passes.balance import Moment
 from perfkit.profiling.passes.periods import Periods
-from perfkit.profiling.passes.targets import TURN, StepLine, call_at
-from perfkit.profiling.passes.units import Unit, calling_loop
+from perfkit.profiling.passes.targets import TURN, StepLine, Unit, call_at
+from perfkit.profiling.passes.units import calling_loop, optimizer_exists
 
-# So many backward passes without a step of an optimizer are enough to know that none will come.
-_BY_HAND = 200
+# After so many backward passes without a step, it is looked whether there is an optimizer at all.
+_BY_HAND = 20
+_SEVERAL = 2
 
 
 class EnoughSteps(BaseException):
@@ -56,15 +57,15 @@ class Meter:
         self._begins = [Moment(time.perf_counter())]
         self._ends: list[Moment] = []
         self._updated = self._begins[0]
-        self._step_ends = StepEnds(self._end_late, self._extend, self._unit.last)
+        self._step_ends = StepEnds(lambda: self._end_step(self._updated), self._extend, self._unit.last)
         self._loop: StepLine | None = None
-        self._is_in_loop = False
+        self._is_in_loop = self._has_optimizer = False
         # The iterators that gave the present step a batch, where each batch is a step.
         self._gave: WeakSet[object] = WeakSet()
         self._backwards, self._batches = 0, 0
         self.periods = Periods(_now, on_batch=self._on_batch, on_backward=self._on_backward)
         self.periods.only_batches = self._unit.loader
-        self.ended: Ended = ""
+        self.ended: Literal["", "limit", "interrupted"] = ""
         self.cuts: list[tuple[Moment, Moment]] = []
 
     def prepare(self) -> None:
@@ -99,6 +100,7 @@ class Meter:
         begins, ends = ([_at_s(mark, last, end_s) for mark in marks] for marks in (self._begins, self._ends))
         paused_s = sum(begin - end for begin, end in zip(begins[1:], ends, strict=False))
         off_s = [0.0] * (self.steps + 1)
+        steps = zip(begins, ends, off_s, strict=False)
         periods: dict[str, list[float]] = {}
         for period in self.periods.found(self.steps):
             seconds = _at_s(period.end, last, end_s) - _at_s(period.begin, last, end_s)
@@ -109,9 +111,7 @@ class Meter:
         return PassSummary(
             name=name,
             total_s=end_s - begins[0] - paused_s,
-            step_s=tuple(
-                max(0.0, end - begin - off) for begin, end, off in zip(begins, ends, off_s, strict=False)
-            ),
+            step_s=tuple(max(0.0, end - begin - off) for begin, end, off in steps),
             samples=self._samples_of(result),
             data_wait_s=None if workers is None else self.periods.wait_s,
             data_workers=workers,
@@ -120,9 +120,7 @@ class Meter:
             marked=self.is_marked,
             unit=self._title,
             ended=self.ended,
-            periods=tuple(
-                PeriodTime(name=name, seconds=sum(times), times=len(times)) for name, times in periods.items()
-            ),
+            periods=tuple(PeriodTime(name=one, seconds=sum(s), times=len(s)) for one, s in periods.items()),
         )
 
     @property
@@ -139,33 +137,23 @@ class Meter:
         """Return what ends the steps, for later passes; without a step, what could."""
         if not self.steps and not self.is_marked:
             return Unit(line=self._loop, loader=self._loop is None and self._batches > 0)
-        ends = self._step_ends
-        return replace(
-            self._unit,
-            marked=steps_are_announced(),
-            last=ends.last,
-            optimizers=ends.optimizers,
-            next_batch=ends.is_late,
-        )
+        ends, marked = self._step_ends, steps_are_announced()
+        return replace(self._unit, marked=marked, last=ends.last, next_batch=ends.is_late)
 
     @property
     def _title(self) -> str:
-        unit = self._unit
-        if unit.line is not None:
-            return f"{Path(unit.line.file).name}:{unit.line.line} {unit.line.text}"
-        if unit.loader:
-            return "a batch of a loader"
-        if steps_are_announced():
-            return "marked"
-        many = max(self._step_ends.optimizers, unit.optimizers)
-        return "an optimizer's step" if many < 2 else f"up to a step of each of {many} optimizers"  # noqa: PLR2004 (one is the rule)
+        if self._unit.line is not None:
+            return self._unit.line.title
+        if self.is_marked:
+            return "a batch of a loader" if self._unit.loader else "marked"
+        return "an optimizer's step" if self._step_ends.optimizers < _SEVERAL else "all optimizers' steps"
 
     def _on_update(self, optimizer: object, *_: object) -> None:
         if not self.is_marked:
             self._step_ends.begin_update(optimizer)
 
     def _on_updated(self, optimizer: object, *_: object) -> None:
-        self.periods.end_update()
+        self.periods.train()
         if not self.is_marked:
             self._updated = self.periods.now()
             self._step_ends.end_update(optimizer)
@@ -202,15 +190,15 @@ class Meter:
 
     def _end_in_time(self) -> None:
         # Where nothing else ends a step, this pass only finds out what does.
-        is_by_hand = not (self.steps or self.is_marked or self._step_ends.optimizers)
-        if is_by_hand and (self._backwards > _BY_HAND or self._is_late(time.perf_counter())):
-            raise EnoughSteps
+        if self.steps or self.is_marked or self._step_ends.optimizers or self._has_optimizer:
+            return
+        if self._backwards > _BY_HAND or self._is_late(time.perf_counter()):
+            self._has_optimizer = optimizer_exists()
+            if not self._has_optimizer:
+                raise EnoughSteps
 
     def _is_late(self, now_s: float) -> bool:
         return now_s - self._begins[0].at_s > self._limit_s
-
-    def _end_late(self) -> None:
-        self._end_step(self._updated)
 
     def _extend(self) -> None:
         self._begins[-1] = self._ends[-1] = self._updated
@@ -229,11 +217,9 @@ class Meter:
         self._begins.append(self.periods.now() if paused else end)
 
     def _samples_of(self, result: object) -> int | None:
-        samples = None
         with contextlib.suppress(Exception):
-            samples = getattr(result, "samples", None)
-        if isinstance(samples, int) and not isinstance(samples, bool):
-            return samples
+            if type(samples := getattr(result, "samples", None)) is int:
+                return samples
         return self.periods.samples or None
 
 

@@ -6,11 +6,11 @@ import contextlib
 import functools
 import importlib
 import sys
-import threading
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from threading import get_ident
 from typing import Any, Literal
 
 from perfkit.agent.counters.interventions import Patches
@@ -19,12 +19,13 @@ from perfkit.profiling.passes.balance import Moment
 
 # So many passes without gradients in a row are a loop by themselves, and no part of a step.
 _LOOP = 3
+_UNUSED = 4
 _Site = tuple[str, int]
 
 
 @dataclass(eq=False)
 class _Event:
-    """A batch, a region without gradients in which a module ran, or a saved file."""
+    """A batch, a region without gradients in which a module ran, a saved file, or a backward pass."""
 
     kind: Literal["batch", "region", "save", "backward"]
     begin: Moment
@@ -32,10 +33,6 @@ class _Event:
     trained: bool | None = None
     site: _Site = ("", 0)
     training: bool = False
-
-    @property
-    def seconds(self) -> float:
-        return self.end.at_s - self.begin.at_s
 
 
 @dataclass(kw_only=True)
@@ -50,26 +47,17 @@ class _Given:
 
 
 @dataclass(kw_only=True)
-class _Stretch:
-    """Events in a row of a step, between which nothing is trained with."""
-
-    step: int
-    begin: Moment
-    end: Moment
-    batches: int = 0
-    is_save: bool = False
-    training: bool = False
-    sites: Counter[_Site] = field(default_factory=Counter)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Period:
-    """Something else than training, and the number of the step before whose end it was."""
+    """Events in a row before the end of a ``step``, between which nothing is trained with."""
 
-    name: str
     step: int
     begin: Moment
     end: Moment
+    is_save: bool
+    training: bool
+    batches: int = 0
+    sites: Counter[_Site] = field(default_factory=Counter)
+    name: str = ""
 
 
 class Periods:
@@ -88,13 +76,13 @@ class Periods:
         on_backward: Callable[[], None] = lambda: None,
     ) -> None:
         self.now, self._on_batch, self._on_backward = now, on_batch, on_backward
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         self._patches = Patches()
         self._given: dict[int, _Given] = {}
         self._latest: _Given | None = None
         self._batches: Counter[int] = Counter()
         self._events: list[_Event] = []
-        self._stretches: list[_Stretch] = []
+        self._periods: list[Period] = []
         self._steps_with: defaultdict[_Site, set[int]] = defaultdict(set)
         # Where each batch is a step and nothing is trained, the loop's own passes are no evaluation.
         self.only_batches = False
@@ -111,7 +99,7 @@ class Periods:
         import torch
         from torch.utils.data.dataloader import DataLoader, _BaseDataLoaderIter
 
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         replace = self._patches.replace
         for name in ("backward", "grad"):
             replace(torch.autograd, name, self._noticed_backward(getattr(torch.autograd, name)))
@@ -130,14 +118,10 @@ class Periods:
         self._thread = -1
         self._patches.undo()
 
-    def end_update(self) -> None:
-        """Note an optimizer's step: what was given before it was trained with."""
-        self._train()
-
     def end_step(self, step: int, until: Moment) -> None:
         """Note the end of a step; what began later belongs to the next one."""
         if not self.has_trained:
-            self._train()
+            self.train()
         self.has_trained = False
         self.batches += max(self._batches.values(), default=0)
         self._batches.clear()
@@ -152,46 +136,41 @@ class Periods:
             self._end(key)
         self._sort(steps, self._events)
         self._events = []
-        return [
-            Period(name=name, step=one.step, begin=one.begin, end=one.end)
-            for one in self._stretches
-            if (name := self._name(one, steps)) is not None
-        ]
+        for one in self._periods:
+            one.name = self._name(one, steps)
+        return [one for one in self._periods if one.name]
 
-    def _name(self, one: _Stretch, steps: int) -> str | None:
+    def _name(self, one: Period, steps: int) -> str:
         if one.is_save:
             return CHECKPOINT
-        if self.only_batches:
-            return None
         is_usual = all(2 * len(self._steps_with[site]) > steps for site in one.sites)
-        if not one.batches and is_usual and max(one.sites.values()) < _LOOP:
-            return None
+        if self.only_batches or (not one.batches and is_usual and max(one.sites.values()) < _LOOP):
+            return ""
         return EVALUATION if one.batches or not one.training else ROLLOUT
 
     def _sort(self, step: int, events: Iterable[_Event]) -> None:
-        stretch: _Stretch | None = None
+        period: Period | None = None
         for event in sorted(events, key=lambda one: one.begin.at_s):
             if event.kind == "backward" or event.trained:
-                stretch = None
+                period = None
                 continue
             is_save = event.kind == "save"
             # A file that is saved amid an evaluation is part of it; one before or after it is not.
-            if stretch is not None and stretch.is_save != is_save and event.begin.at_s > stretch.end.at_s:
-                stretch = None
-            if stretch is None:
-                stretch = _Stretch(
-                    step=step, begin=event.begin, end=event.end, is_save=is_save, training=event.training
-                )
-                self._stretches.append(stretch)
-            if event.end.at_s > stretch.end.at_s:
-                stretch.end = event.end
-            stretch.batches += event.kind == "batch"
+            if period is not None and period.is_save != is_save and event.begin.at_s > period.end.at_s:
+                period = None
+            if period is None:
+                begin, end, training = event.begin, event.end, event.training
+                period = Period(step=step, begin=begin, end=end, is_save=is_save, training=training)
+                self._periods.append(period)
+            if event.end.at_s > period.end.at_s:
+                period.end = event.end
+            period.batches += event.kind == "batch"
             if event.kind == "region":
-                stretch.sites[event.site] += 1
+                period.sites[event.site] += 1
                 self._steps_with[event.site].add(step)
 
-    def _train(self) -> None:
-        """Decide which batches were trained with."""
+    def train(self) -> None:
+        """Note a backward pass or an update: what was given before it was trained with."""
         self.has_trained = True
         most = self._latest.batches if self._latest is not None else 0
         # An iterator may be collected meanwhile.
@@ -205,10 +184,8 @@ class Periods:
         if trained:
             given.trained = True
             self._batches[key] += given.batches
-            self.samples = (
-                None if self.samples is None or given.samples is None else self.samples + given.samples
-            )
-            self.wait_s += sum(event.seconds for event in given.events)
+            self.samples = _sum(self.samples, given.samples)
+            self.wait_s += sum(event.end.at_s - event.begin.at_s for event in given.events)
         given.batches, given.samples, given.events = 0, 0, []
 
     def _give(self, iterator: Any, event: _Event, batch: object, *, is_over: bool) -> None:  # noqa: ANN401 (torch's private iterator)
@@ -228,8 +205,7 @@ class Periods:
             self._end(key)
             return
         given.batches += 1
-        size = batch_size(batch)
-        given.samples = None if given.samples is None or size is None else given.samples + size
+        given.samples = _sum(given.samples, batch_size(batch))
         self._latest = given
 
     def _end(self, key: int) -> None:
@@ -247,10 +223,10 @@ class Periods:
 
         @functools.wraps(backward)
         def noticed(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (likewise)
-            if not is_compiling() and threading.get_ident() == self._thread:
+            if not is_compiling() and get_ident() == self._thread:
                 self.only_batches = False
                 self._on_backward()
-                self._train()
+                self.train()
                 if not (self._events and self._events[-1].kind == "backward"):
                     now = self.now()
                     self._events.append(_Event("backward", now, now))
@@ -264,7 +240,7 @@ class Periods:
 
         @functools.wraps(begin)
         def noticed_begin(loader: Any) -> Any:  # noqa: ANN401 (likewise)
-            if is_nested or threading.get_ident() != self._thread:
+            if is_nested or get_ident() != self._thread:
                 return begin(loader)
             since = self.now()
             iterator = begin(loader)
@@ -275,7 +251,7 @@ class Periods:
         def noticed_fetch(iterator: Any) -> Any:  # noqa: ANN401 (torch's private iterator, the user's batch)
             nonlocal is_nested
             # A loader inside of another's dataset gives nothing to the loop.
-            if is_nested or threading.get_ident() != self._thread:
+            if is_nested or get_ident() != self._thread:
                 return fetch(iterator)
             self._on_batch(iterator)
             is_nested = is_over = True
@@ -298,7 +274,7 @@ class Periods:
             try:
                 return save(*args, **kwargs)
             finally:
-                if threading.get_ident() == self._thread:
+                if get_ident() == self._thread:
                     self._events.append(_Event("save", since, self.now()))
 
         return noticed_save
@@ -309,36 +285,37 @@ class Periods:
         from torch.nn.modules.module import register_module_forward_pre_hook
 
         enter, leave = region.__enter__, region.__exit__
-        open_regions: list[tuple[object, _Event, Any, int]] = []
-        found: list[tuple[Moment, bool]] = []
+        # The outermost region, its hook, the number of events before it and its place; once a module ran in
+        # it, when that was and whether it trains.
+        outer: list[Any] = []
 
         def call(module: Any, _: object) -> None:  # noqa: ANN401 (a module)
-            if not found and not torch.is_grad_enabled() and threading.get_ident() == self._thread:
-                found.append((self.now(), module.training))
-                open_regions[-1][2].remove()
+            if len(outer) == _UNUSED and not torch.is_grad_enabled() and get_ident() == self._thread:
+                outer.extend((self.now(), module.training))
+                outer[1].remove()
 
         @functools.wraps(enter)
         def noticed_enter(this: Any) -> Any:  # noqa: ANN401 (the region)
-            if not open_regions and threading.get_ident() == self._thread:
-                open_regions.append((this, _Event("region", Moment(), Moment(), site=_site()), None, 0))
-                handle = register_module_forward_pre_hook(call)
-                open_regions[-1] = (*open_regions[-1][:2], handle, len(self._events))
+            if not outer and get_ident() == self._thread:
+                outer.extend((this, register_module_forward_pre_hook(call), len(self._events), _site()))
             return enter(this)
 
         @functools.wraps(leave)
         def noticed_leave(this: Any, *error: Any) -> Any:  # noqa: ANN401 (likewise)
-            if open_regions and open_regions[-1][0] is this:
-                _, event, handle, before = open_regions.pop()
-                handle.remove()
-                if found:
-                    event.begin, event.training = found.pop()
-                    event.end = self.now()
-                    if all(one.kind != "backward" for one in self._events[before:]):
-                        self._events.append(event)
+            if outer and outer[0] is this:
+                _, hook, before, site, *ran = outer
+                outer.clear()
+                hook.remove()
+                if ran and all(one.kind != "backward" for one in self._events[before:]):
+                    self._events.append(_Event("region", ran[0], self.now(), site=site, training=ran[1]))
             return leave(this, *error)
 
         self._patches.replace(region, "__enter__", noticed_enter)
         self._patches.replace(region, "__exit__", noticed_leave)
+
+
+def _sum(left: int | None, right: int | None) -> int | None:
+    return None if left is None or right is None else left + right
 
 
 def _site() -> _Site:

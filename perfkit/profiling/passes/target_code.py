@@ -44,7 +44,7 @@ class OwnCode:
             return False
         if any(path.is_relative_to(package) for package in self.packages):
             return True
-        return any(path.is_relative_to(tree) for tree in self.trees) and not _is_installed(path)
+        return any(path.is_relative_to(tree) for tree in self.trees) and not is_installed_file(path)
 
     def shown(self, file: str) -> str:
         """Return a file's name for people: relative to the project's root, or from the library's name on."""
@@ -53,7 +53,7 @@ class OwnCode:
             return file
         if is_harness(file):
             return f"perfkit/profiling/{path.name}"
-        if path.is_relative_to(self.root) and not _is_installed(path):
+        if path.is_relative_to(self.root) and not is_installed_file(path):
             return path.relative_to(self.root).as_posix()
         for place in _INSTALLED:
             if place in path.parts:
@@ -95,7 +95,8 @@ def _module_places(name: str) -> list[Path]:
     return [Path(spec.origin)] if spec.origin else []
 
 
-def _is_installed(path: Path) -> bool:
+def is_installed_file(path: Path) -> bool:
+    """Return whether a file is part of a library, the standard one too."""
     if any(part in _INSTALLED for part in path.parts) or path.is_relative_to(_standard_library()):
         return True
     return sys.prefix != sys.base_prefix and path.is_relative_to(sys.prefix)

@@ -24,6 +24,8 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _CALL = "__perfkit_end_step__"
 # With these a loop calls where a turn begins, and where all are over; other lines end a step by themselves.
 TURN, OVER = "turn", "over"
+# Given in place of a line, it has each batch of a loader end a step.
+LOADER = "loader"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +131,26 @@ class StepLine:
     line: int
     text: str
 
+    @property
+    def title(self) -> str:
+        """The line for people."""
+        return f"{Path(self.file).name}:{self.line} {self.text}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """What ends a step: a line, with ``loader`` each batch, or else marks or optimizers.
+
+    An earlier pass found the rest: the number of the optimizer that is ``last`` in a step, and whether some
+    steps end only with the ``next_batch``.
+    """
+
+    line: StepLine | None = None
+    loader: bool = False
+    marked: bool = False
+    last: int | None = None
+    next_batch: bool = False
+
 
 def find_step_line(place: str, folder: Path) -> StepLine:
     """Return the line that "FILE:LINE" names, seen from a folder."""
@@ -175,15 +197,11 @@ def loop_around(path: Path, line: int, first: int) -> StepLine | None:
         tree = ast.parse(data)
     except (OSError, SyntaxError, ValueError):
         return None
-    loops = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.For, ast.AsyncFor, ast.While))
-        and first <= node.lineno <= node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)
-    ]
-    if not loops:
+    loops = [node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.AsyncFor, ast.While))]
+    around = [one.lineno for one in loops if one.body[0].lineno <= line <= (one.body[-1].end_lineno or 0)]
+    found = max(around, default=0)
+    if found < first:
         return None
-    found = max(loop.lineno for loop in loops)
     text = data.decode("utf-8", "replace").splitlines()[found - 1].strip()
     return StepLine(file=os.path.realpath(path), line=found, text=text)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import math
 import os
 import statistics
@@ -36,6 +35,7 @@ from perfkit.profiling.passes.balance import (
 )
 from perfkit.profiling.passes.launch import ratio_of_turns
 from perfkit.profiling.passes.periods import Periods
+from perfkit.profiling.passes.units import optimizer_exists
 
 _Kind = Literal["left alone", "timed", "watched", "counted"]
 # Timed and watched steps take turns of this many, so that the machine affects both alike.
@@ -95,15 +95,13 @@ class StepPlan:
 class StepFindings:
     """What the steps of a training gave, in seconds and measured order.
 
-    ``balance`` is of other steps that took turns with ``step_s``; ``dropped`` counts those left out since
-    something else was done in them; ``uncounted`` is why steps were not counted.
+    ``balance`` is of other steps that took turns with ``step_s``; ``uncounted`` is why none were counted.
     """
 
     step_s: tuple[float, ...]
     balance: Balance | None
     counts: Counts | None
     seen: int
-    dropped: int
     uncounted: str | None = None
 
 
@@ -121,7 +119,6 @@ class TrainingSteps:
         self._counting: _Counting | None = None
         self._watched = False
         self._pauses = 0
-        self._spoilt = False
         self._seen = 0
 
     @property
@@ -138,12 +135,11 @@ class TrainingSteps:
         if self._turn is None:
             return
         self._seen += 1
-        if self._turn.end_step(dropped=self._spoilt):
+        if self._turn.end_step():
             self._turn.close()
             self._next_turn()
         else:
             self._turn.start_step()
-        self._spoilt = False
 
     def pause(self) -> None:
         """Begin what belongs to no step, such as a validation; pauses may lie in one another."""
@@ -153,18 +149,14 @@ class TrainingSteps:
 
     def resume(self) -> None:
         """End a pause."""
-        self._pauses = max(0, self._pauses - 1)
-        if self._turn is not None and not self._pauses:
+        if self._turn is not None and self._pauses == 1:
             self._turn.resume()
+        self._pauses = max(0, self._pauses - 1)
 
     def restart_step(self) -> None:
         """Begin the present step anew: what was done since the last one ended belongs to none."""
         if self._turn is not None:
             self._turn.restart_step()
-
-    def drop_step(self) -> None:
-        """Leave the present step out of the findings: something else was done in it, such as a checkpoint."""
-        self._spoilt = True
 
     def end(self) -> None:
         """Follow no further step, and leave torch as it was."""
@@ -182,7 +174,6 @@ class TrainingSteps:
             balance=_joined(balances, [timing.watched for timing in self._timed]),
             counts=None if counting is None else counting.found,
             seen=self._seen,
-            dropped=sum(timing.dropped for timing in self._timed),
             uncounted=None if counting is None else counting.why_not,
         )
 
@@ -221,13 +212,10 @@ class _Timing:
         self._steps = steps
         self._clock = PhaseClock(_choose_clock)
         self._periods = Periods(self._clock.bookmark)
+        self._pauses: list[tuple[Moment, Moment]] = []
         self._hooks = contextlib.ExitStack()
         self._ended: list[bool] = []
         self._balance: Balance | None = None
-
-    @property
-    def dropped(self) -> int:
-        return self._ended[self._skipped :].count(False)
 
     @property
     def _is_over(self) -> bool:
@@ -255,17 +243,17 @@ class _Timing:
     def restart_step(self) -> None:
         self._clock.start_step()
 
-    def end_step(self, *, dropped: bool) -> bool:
+    def end_step(self) -> bool:
         self._periods.end_step(len(self._ended), self._clock.bookmark())
         self._clock.end_step()
-        self._ended.append(len(self._ended) >= self._skipped and not dropped)
+        self._ended.append(len(self._ended) >= self._skipped)
         return self._is_over
 
     def pause(self) -> None:
-        self._clock.pause()
+        self._pauses.append((self._clock.bookmark(), Moment()))
 
     def resume(self) -> None:
-        self._clock.resume()
+        self._pauses.append((self._pauses.pop()[0], self._clock.bookmark()))
 
     def close(self) -> None:
         self._hooks.close()
@@ -274,7 +262,7 @@ class _Timing:
         if self._balance is None:
             self._clock.wait()
             found = self._periods.found(len(self._ended))
-            cuts = [(period.begin, period.end) for period in found]
+            cuts = [*self._pauses, *((period.begin, period.end) for period in found)]
             self._balance = _kept(self._clock.balance(cuts), self._ended)
             if self._is_over:
                 self._clock = PhaseClock()
@@ -308,9 +296,7 @@ class _Counting:
         self.close()
         self.start_step()
 
-    def end_step(self, *, dropped: bool) -> bool:
-        if dropped:
-            self.close()
+    def end_step(self) -> bool:
         if self._watch is None:
             if self.why_not != _NO_TORCH:
                 self.why_not = "a validation or a checkpoint came between the steps that were counted"
@@ -369,10 +355,8 @@ class OptimizerSteps:
         if seen or not backward:
             return seen
         if self._by_hand is None:
-            from torch.optim import Optimizer
-
             # Gradients may be accumulated for an optimizer that steps later.
-            self._by_hand = not any(issubclass(type(one), Optimizer) for one in gc.get_objects())
+            self._by_hand = not optimizer_exists()
         return self._by_hand
 
     def end(self) -> None:
@@ -463,13 +447,8 @@ def _joined(balances: Sequence[Balance], watched: Sequence[bool]) -> Balance | N
     return Balance(
         step_s=tuple(second for one in parts for second in one.step_s),
         phases=tuple(
-            PhaseSeconds(name=name, seconds=tuple(s for one in parts for s in _seconds_in(one, name)))
+            PhaseSeconds(name=name, seconds=tuple(s for one in parts for s in one.seconds_of(name)))
             for name in names
         ),
         cost=ratio_of_turns(logs),
     )
-
-
-def _seconds_in(balance: Balance, name: str) -> tuple[float, ...]:
-    found = next((one.seconds for one in balance.phases if one.name == name), None)
-    return (0.0,) * len(balance.step_s) if found is None else found
