@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: site reference links
 .PHONY: agent-loop
 .PHONY: gpu gpu-kit
-.PHONY: first-output referee
+.PHONY: first-output referee speedups
 .PHONY: coverage
 .PHONY: engine-faults engine-speed engine-costs engine-plan
 
@@ -132,6 +132,11 @@ environments: $(INSTALLED)
 # it stood. Fewer: make referee REFEREE=fakes; with libraries: make referee REFEREE="same --libraries FOLDER"
 referee: $(INSTALLED)
 	$(BIN)/python benchmarks/referee/fakes.py $(REFEREE)
+
+# Public commits that promise a speed-up, each gated and timed by hand: two hours; goes on where it stood.
+# From folders OWNER+NAME instead of GitHub: make speedups SPEEDUPS="--again einops --repositories FOLDER"
+speedups: $(INSTALLED)
+	$(BIN)/python benchmarks/speedups/speedups.py $(SPEEDUPS)
 
 # The same pairs of commits through asv, pytest-benchmark, pyperf and a t-test: some 80 minutes, and then what time
 # may not allow, pyperf without --fast; goes on where it stood.

@@ -147,8 +147,37 @@ def test_the_page_of_fake_gains() -> None:
         study = scripts["fakes"]
         outcomes = json.loads(study.OUTCOMES.read_text())
 
-        assert text == study.filled(text, outcomes)
+        assert text == study.filled(text, study.table(outcomes))
         assert study.fakes().keys() == outcomes["fakes"].keys()
+
+
+def test_the_page_of_public_speedups() -> None:
+    text = (MEASURED / "speedups.md").read_text()
+    with study_scripts(("referee", "speedups"), ("fakes", "speedups")) as scripts:
+        study = scripts["speedups"]
+        outcomes = json.loads(study.OUTCOMES.read_text())
+        cases = study.read_cases()
+        verdicts = {
+            word: [study.agreement(word, [middle, middle - 0.01, middle + 0.01], 0.02) for middle in middles]
+            for word in ("IMPROVED", "NOT SLOWER", "SAME CODE", "REGRESSED", "INCONCLUSIVE", "OTHER RESULT")
+            for middles in [(0.8, 1.0, 1.2)]
+        }
+
+        assert text == study.filled(text, study.table(outcomes))
+    names = [case["name"] for case in cases]
+    assert len(set(names)) == len(names)
+    assert outcomes.keys() <= set(names)
+    for case in cases:
+        compile(case["speed"], case["name"], "exec")
+        assert re.fullmatch("[0-9a-f]{40}", case["commit"]), case["name"]
+    assert verdicts == {
+        "IMPROVED": ["agrees", "contradicts", "contradicts"],
+        "NOT SLOWER": ["agrees", "agrees", "contradicts"],
+        "SAME CODE": ["contradicts", "agrees", "contradicts"],
+        "REGRESSED": ["contradicts", "contradicts", "agrees"],
+        "INCONCLUSIVE": ["open", "open", "open"],
+        "OTHER RESULT": ["contradicts", "contradicts", "contradicts"],
+    }
 
 
 LEDGER = ROOT / "benchmarks" / "ledger"

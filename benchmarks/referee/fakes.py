@@ -106,7 +106,7 @@ def gate(root: Path, *options: str, paths: Sequence[Path] = ()) -> Gated:
     written.unlink(missing_ok=True)
     shutil.rmtree(place / "ledger", ignore_errors=True)
     (place / "tmp").mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "perfkit", "gate", "--base", "HEAD~1", "--head", "HEAD"]
+    command = [sys.executable, "-P", "-m", "perfkit", "gate", "--base", "HEAD~1", "--head", "HEAD"]
     command += ["--ledger", str(place / "ledger"), "--json", str(written), *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(place / "tmp"), "COLUMNS": "100"}
     environment |= {"PYTHONPATH": os.pathsep.join(map(str, paths))} if paths else {}
@@ -336,11 +336,11 @@ def table(outcomes: Mapping[str, Mapping[str, Outcome]]) -> list[str]:
     return lines
 
 
-def filled(text: str, outcomes: Mapping[str, Mapping[str, Outcome]]) -> str:
-    """Return the page with its tables anew."""
+def filled(text: str, lines: Sequence[str]) -> str:
+    """Return a page with these lines as its tables."""
     head, begin, rest = text.partition("<!-- figures -->\n")
     _, end, tail = rest.partition("<!-- end of figures -->")
-    return head + begin + "\n".join(table(outcomes)) + "\n" + end + tail
+    return head + begin + "\n".join(lines) + "\n" + end + tail
 
 
 def main() -> None:
@@ -365,7 +365,7 @@ def main() -> None:
                 kept[name] = judge(place)
                 print(f"{part}: {name}: {json.dumps(kept[name])}", flush=True)
                 OUTCOMES.write_text(json.dumps(outcomes, indent=1, sort_keys=True) + "\n")
-                DOCUMENT.write_text(filled(DOCUMENT.read_text(), outcomes))
+                DOCUMENT.write_text(filled(DOCUMENT.read_text(), table(outcomes)))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from .processes import peak_resident
 from .provenance import foreign_files
 
 if TYPE_CHECKING:
-    from .benchmark_fixture import Around
+    from .benchmark_fixture import Target
 
 Kind = Literal["time", "timeraw", "peakmem", "track", "mem"]
 # Of a class's name the capital form counts as well, and timeraw comes after time, which its name lacks.
@@ -408,7 +408,7 @@ class _Case:
                     most=most,
                     most_s=most_s,
                     warmup_s=_WARMUP_S if warmup_s < 0 else warmup_s,
-                    through=call.through_function if self.kind == "time" else None,
+                    target=call.target() if self.kind == "time" else None,
                 ),
             )
 
@@ -457,12 +457,16 @@ class _Call:
         with self.ready():
             return self.once()
 
-    def through_function(self, around: Around) -> object:
-        def block(_: int) -> float:
-            around(self.made.function, self.args, {})
-            return 0.0
+    def target(self) -> Target:
+        from .benchmark_fixture import Target
 
-        return self.afresh(block)(1)
+        def arguments() -> tuple[tuple[Any, ...], Mapping[str, object]]:
+            self._set_up_anew()
+            return self.args, {}
+
+        function = self.made.function
+        file = getattr(getattr(function, "__code__", None), "co_filename", "")
+        return Target(function=function, arguments=arguments, file=file, new=bool(self._setups))
 
     def once(self) -> Any:  # noqa: ANN401 (any value)
         return self.made.function(*self.args)
@@ -470,13 +474,17 @@ class _Call:
     def afresh(self, block: Callable[[int], float]) -> Callable[[int], float]:
 
         def run(iterations: int) -> float:
-            if not self._fresh:
-                self._tear_down()
-                self._set_up()
-            self._fresh = False
+            self._set_up_anew()
             return block(iterations)
 
         return run
+
+    def _set_up_anew(self) -> None:
+        """Set up again, except before the first call."""
+        if not self._fresh:
+            self._tear_down()
+            self._set_up()
+        self._fresh = False
 
     def _set_up(self) -> None:
         try:

@@ -26,7 +26,7 @@ from .state import BEGUN
 
 Value = TypeVar("Value")
 # Calls a function with its arguments.
-Around = Callable[[Callable[..., object], Sequence[Any], Mapping[str, Any]], object]
+Around = Callable[[Callable[..., object], Sequence[Any], Mapping[str, Any]], Value]
 
 # A fixture has this attribute where the device's cache is emptied before each call.
 _FLUSHES = "_perfkit_flushes"
@@ -56,9 +56,8 @@ class Work:
 
     ``block(n)`` runs n iterations and returns their wall seconds. A round must have ``loops`` iterations, and
     one process makes at most ``rounds`` of them; None is no limit. ``keep`` adds a round to the benchmark's
-    own statistics. With ``number`` nothing is timed. ``through`` makes a call by a function that is given
-    the benchmark's function and its arguments. Blocks that are timed ``by_wall`` do nothing besides. Its test
-    took ``set_up_s`` up to now, in which it made ``warm_up`` calls.
+    own statistics. With ``number`` nothing is timed. Blocks that are timed ``by_wall`` do nothing besides.
+    Its test took ``set_up_s`` up to now, in which it made ``warm_up`` calls.
     """
 
     node: str
@@ -69,7 +68,6 @@ class Work:
     rounds: int | None = None
     number: Callable[[], Count] | None = None
     device: Callable[[Sequence[float], int], DeviceTimes | None] = lambda *_: None
-    through: Callable[[Around], object] | None = None
     target: Target | None = None
     by_wall: bool = False
     set_up_s: float = 0.0
@@ -85,6 +83,14 @@ class Target:
     file: str
     new: bool = False
     teardown: Callable[..., object] | None = None
+
+    def through(self, around: Around[Value]) -> Value:
+        """Make a call by a function that is given this one and its arguments."""
+        args, kwargs = self.arguments()
+        result = around(self.function, args, kwargs)
+        if self.teardown is not None:
+            self.teardown(*args, **kwargs)
+        return result
 
 
 class OutOfTimeError(Exception):
@@ -176,7 +182,6 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
                 call=call,
                 keep=self._keep,
                 device=self._device,
-                through=lambda around: around(function, args, kwargs),
                 target=Target(function=function, arguments=lambda: (args, kwargs), file=self._file),
                 by_wall=self._by_wall,
                 set_up_s=self._set_up_s(),
@@ -199,7 +204,11 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
     ) -> object:
         _check_counts(rounds, warmup_rounds, iterations, with_setup=setup is not None)
         function = runs_coroutines(target, has_loop=self._has_loop)
-        pedantic = _Pedantic(self, function, args, dict(kwargs or {}), setup, teardown)
+        arguments = _arguments(args, dict(kwargs or {}), setup)
+        own = Target(
+            function=function, arguments=arguments, file=self._file, new=setup is not None, teardown=teardown
+        )
+        pedantic = _Pedantic(self, own)
         for _ in range(warmup_rounds):
             pedantic.block(iterations)
         work = Work(
@@ -211,14 +220,7 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
             # Without a setup a call may use up what the next one needs, so no more are made than asked for.
             rounds=None if setup else rounds,
             device=self._device,
-            through=pedantic.through,
-            target=Target(
-                function=function,
-                arguments=pedantic._arguments,  # noqa: SLF001 (the class is this module's own)
-                file=self._file,
-                new=setup is not None,
-                teardown=teardown,
-            ),
+            target=pedantic.target,
             by_wall=self._by_wall and setup is None and teardown is None,
             set_up_s=self._set_up_s(),
             warm_up=warmup_rounds * iterations,
@@ -241,49 +243,39 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
 class _Pedantic:
     """A pedantic benchmark: every round with its own setup and teardown, outside the clock."""
 
-    def __init__(
-        self,
-        fixture: BenchmarkFixture,
-        target: Callable[..., object],
-        args: tuple[object, ...],
-        kwargs: dict[str, object],
-        setup: Callable[[], Any] | None,
-        teardown: Callable[..., object] | None,
-    ) -> None:
-        self._fixture, self._target, self._given = fixture, target, (args, kwargs)
-        self._setup, self._teardown = setup, teardown
+    def __init__(self, fixture: BenchmarkFixture, target: Target) -> None:
+        self._fixture, self.target = fixture, target
         self.result: object = None
 
     def block(self, iterations: int) -> float:
-        args, kwargs = self._arguments()
-        runner = self._fixture._make_runner(self._target, args, kwargs)  # noqa: SLF001 (the adapter)
-        with PauseInstrumentation():
-            if iterations > 1:
-                seconds = runner(range(iterations))
-            else:
+        def timed(function: Callable[..., object], args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
+            runner = self._fixture._make_runner(function, args, kwargs)  # noqa: SLF001 (the adapter)
+            with PauseInstrumentation():
+                if iterations > 1:
+                    return float(runner(range(iterations)))
                 seconds, self.result = runner(None)
-        if self._teardown is not None:
-            self._teardown(*args, **kwargs)
-        return float(seconds)
+                return float(seconds)
+
+        return self.target.through(timed)
 
     def call(self) -> object:
-        return self.through(lambda target, args, kwargs: target(*args, **kwargs))
+        return self.target.through(lambda target, args, kwargs: target(*args, **kwargs))
 
-    def through(self, around: Around) -> object:
-        args, kwargs = self._arguments()
-        result = around(self._target, args, kwargs)
-        if self._teardown is not None:
-            self._teardown(*args, **kwargs)
-        return result
 
-    def _arguments(self) -> tuple[tuple[object, ...], dict[str, object]]:
-        made = self._setup() if self._setup is not None else None
-        if not made:
-            return self._given
-        if any(self._given):
+def _arguments(
+    args: tuple[object, ...], kwargs: Mapping[str, object], setup: Callable[[], Any] | None
+) -> Callable[[], tuple[tuple[object, ...], Mapping[str, object]]]:
+    """Return what returns the arguments of a call, by ``setup`` where that gives any."""
+
+    def arguments() -> tuple[tuple[object, ...], Mapping[str, object]]:
+        if not (made := setup() if setup is not None else None):
+            return args, kwargs
+        if args or kwargs:
             raise TypeError("Can't use `args` or `kwargs` if `setup` returns the arguments.")
-        args, kwargs = made
-        return args, kwargs
+        new_args, new_kwargs = made
+        return new_args, new_kwargs
+
+    return arguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,7 +292,7 @@ class Rounds:
     most: int
     most_s: float
     warmup_s: float
-    through: Callable[[Around], object] | None = None
+    target: Target | None = None
 
 
 def count_as_used(fixture: object) -> None:
@@ -355,7 +347,7 @@ def run_rounds(fixture: object, rounds: Rounds) -> None:
                 keep=fixture._keep,  # noqa: SLF001 (likewise)
                 loops=rounds.loops,
                 device=fixture._device,  # noqa: SLF001 (likewise)
-                through=rounds.through,
+                target=rounds.target,
             )
         )
     elif fixture.disabled:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
-import hashlib
 import inspect
 import itertools
 import operator
@@ -12,7 +12,7 @@ import os
 import random
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from .channel import Message
 from .clock import synchronised
+from .results import Description, in_time
 
 if TYPE_CHECKING:
     from .benchmark_fixture import Target
@@ -44,7 +45,11 @@ _CODE = (".py", ".pyc", ".so", ".pth")
 _SYSTEM = ("/proc/", "/sys/", "/dev/", *{f"{one}/" for one in (sys.prefix, sys.base_prefix)})
 # Objects of the test runner's own hold whole sessions.
 _RUNNERS = frozenset({"_pytest", "pytest", "pluggy", "pytest_benchmark", "perfkit"})
+_PROPERTY = (property, functools.cached_property)
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+# The forms of other inputs for which results are compared.
+OTHER_FORMS = ("moved", "shuffled")
 
 Call = Callable[[], object]
 
@@ -58,11 +63,12 @@ def look(target: Target | None, *, seed: int, watch: bool, most_calls: float) ->
 
     They are "first"; "same": with the same objects again; "copied": with equal ones; "moved": with values
     that differ a little; "shuffled", where nothing can be moved, and "again" with the same of these; "used"
-    is what using a result takes. ``follows`` is whether another input gave another result. With ``watch`` the
-    files and processes that calls open and start are returned.
+    is what using a result takes. ``follows`` is whether another input gave another result, ``overwritten``
+    whether its call changed the one before. With ``watch`` the files and processes that calls open and start
+    are returned.
     """
     if target is None:
-        return {"kind": "looked", "times": {}, "follows": None, "touched": []}
+        return {"kind": "looked", "times": {}, "follows": None, "overwritten": False, "touched": []}
     return _Look(target, seed, most_calls, _Watch() if watch else None).take()
 
 
@@ -91,7 +97,7 @@ class _Look:
     def take(self) -> Message:
         """Make the calls."""
         times: dict[str, float] = {}
-        follows = None
+        follows, overwritten = None, False
         try:
             times["first"], result = self._timed(self._target)
             is_long = times["first"] > _LONG_CALL_S
@@ -102,25 +108,28 @@ class _Look:
             found = self._try(times, "moved")
             if found is None:
                 found = self._try(times, "shuffled", again=True)
+            overwritten = found is not None and before is not None and before != _digest(result)
             if self._kept is not None and not (is_long and found is not None):
                 self._try(times, "copied")
             # A result that is drawn at random, or that depends on calls before it, differs as well.
             if not is_long and found and before == _digest(self._timed(self._target)[1]):
-                follows = found != before
+                follows = found != [before]
         except _EnoughError:
             pass
         touched = [] if self._watch is None else sorted(self._watch.touched)
-        return {"kind": "looked", "times": times, "follows": follows, "touched": touched}
+        seen: Message = {"follows": follows, "overwritten": overwritten, "touched": touched}
+        return {"kind": "looked", "times": times, **seen}
 
-    def _try(self, times: dict[str, float], form: str, *, again: bool = False) -> str | None:
-        """Time a form of calls, and return the digest of a result ("" for none), None where they fail."""
-        digests: list[str | None] = []
+    def _try(self, times: dict[str, float], form: str, *, again: bool = False) -> list[int | None] | None:
+        """Time a form of calls, and return the digest of the first result, None where they fail."""
+        digests: list[int | None] = []
         later: list[float] = []
 
         def one(number: int) -> float:
             fresh = self._fresh(form, number)
             seconds, result = self._timed(fresh)
-            digests.append(_digest(result) if not digests else None)
+            if not digests:
+                digests.append(_digest(result))
             if again:
                 for _ in range(_AGAIN):
                     repeated, _ = self._timed(fresh if self._kept is not None else self._fresh(form, number))
@@ -135,7 +144,7 @@ class _Look:
             return None
         if later:
             times["again"] = _lower_quartile(later)
-        return digests[0] or ""
+        return digests
 
     def _fresh(self, form: str, number: int) -> Target:
         change = _Change(form, self._seed, number + 1)
@@ -211,7 +220,8 @@ class _Change:
     def of_target(self, target: Target) -> Target:
         """Return a target with other inputs, those in its closure and in globals that its code names too."""
         args, kwargs = target.arguments()
-        function = target.function if target.new else self._function(target.function, target.file)
+        keeps = target.new and not isinstance(target.function, MethodType)
+        function = target.function if keeps else self._function(target.function, target.file)
         given = tuple(map(self._value, args)), {name: self._value(one) for name, one in kwargs.items()}
         return replace(target, function=function, arguments=lambda: given, new=False)
 
@@ -220,6 +230,10 @@ class _Change:
             keywords = {name: self._value(value) for name, value in function.keywords.items()}
             called = self._function(function.func, file, depth)
             return functools.partial(called, *map(self._value, function.args), **keywords)
+        if isinstance(function, MethodType):
+            called = self._function(function.__func__, file, depth)
+            same = called is function.__func__ or isinstance(function.__self__, type)
+            return function if same else MethodType(called, self._owner(function.__self__))
         # Functions of the project itself may keep tables where a benchmark has inputs.
         own = isinstance(function, FunctionType) and function.__code__.co_filename == file
         if not own or depth > _DEEPEST:
@@ -234,14 +248,20 @@ class _Change:
         made.__kwdefaults__ = function.__kwdefaults__
         return made
 
+    def _owner(self, owner: Any) -> Any:  # noqa: ANN401 (anything)
+        """Return an object of a benchmark with other attributes, except numbers that may be sizes."""
+        made = copy.copy(owner)
+        for name, part in getattr(owner, "__dict__", {}).items():
+            if not isinstance(part, int | str):
+                made.__dict__[name] = self._value(part)
+        return made
+
     def _cell(self, cell: CellType, file: str, depth: int) -> CellType:
-        try:
+        with contextlib.suppress(ValueError):
             value = cell.cell_contents
-        except ValueError:
-            return cell
-        if isinstance(value, FunctionType | functools.partial):
-            return CellType(self._function(value, file, depth + 1))
-        return CellType(self._value(value))
+            is_code = isinstance(value, FunctionType | functools.partial)
+            return CellType(self._function(value, file, depth + 1) if is_code else self._value(value))
+        return cell
 
     def _value(self, value: Any) -> Any:  # noqa: ANN401 (anything)
         if not _is_data(value):
@@ -319,27 +339,25 @@ class _Change:
         return self._drawn(length).sample(range(length), length)
 
     def _array(self, value: Any) -> Any:  # noqa: ANN401 (an array or a tensor)
-        is_tensor = hasattr(value, "detach")
-        plain = value.detach() if is_tensor else value
-        if self._form == "shuffled":
-            made = plain[self._order(len(plain))] if len(plain.shape) else plain
-        else:
+        plain = value.detach() if hasattr(value, "detach") else value
+        if self._form == "moved":
             made = self._moved_array(plain)
-        return made.requires_grad_() if is_tensor and value.requires_grad else made
+        else:
+            made = plain[self._order(len(plain))] if len(plain.shape) else plain
+        return made.requires_grad_() if getattr(value, "requires_grad", False) else made
 
     def _moved_array(self, value: Any) -> Any:  # noqa: ANN401 (an array or a tensor)
         library = sys.modules["torch" if hasattr(value, "detach") else "numpy"]
         kind = str(value.dtype)
         if "float" in kind or "complex" in kind:
-            scale = 1 + self._step * max(_MOVE, 4 * float(library.finfo(value.dtype).eps))
-            return self._new(
-                (value * scale).to(value.dtype) if hasattr(value, "to") else value * value.dtype.type(scale)
-            )
-        if "int" in kind:
+            moved = value * (1 + self._step * max(_MOVE, 4 * float(library.finfo(value.dtype).eps)))
+        elif "int" in kind:
             # Zeros may mean that there is nothing.
             moved = value + self._step * library.sign(value)
-            return self._new(moved.to(value.dtype) if hasattr(moved, "to") else moved.astype(value.dtype))
-        return value
+        else:
+            return value
+        self.changed = True
+        return moved.to(value.dtype) if hasattr(moved, "to") else moved.astype(value.dtype)
 
 
 def _names(code: Any) -> Iterator[str]:  # noqa: ANN401 (a code object)
@@ -384,25 +402,12 @@ def _is_uniform(value: object) -> bool:
     return isinstance(value, list | tuple) and len(value) > 1 and len({*map(type, value)}) == 1
 
 
-def _digest(result: object) -> str | None:
-    """Return a hash of a result; None where it is of a kind that cannot be compared."""
-    try:
-        return hashlib.sha256(repr([*_described(result, 0)]).encode()).hexdigest()
-    except Exception:  # noqa: BLE001 (any error of the result's own methods)
-        return None
-
-
-def _described(value: Any, depth: int) -> Iterator[object]:  # noqa: ANN401 (anything)
-    if isinstance(value, _PLAIN) and value is not None:
-        yield value
-    elif hasattr(value, "dtype") and hasattr(value, "shape"):
-        array = value.detach().cpu() if hasattr(value, "detach") else value
-        yield str(array.dtype), tuple(array.shape), float(array.sum()), array.reshape(-1)[:64].tolist()
-    elif isinstance(value, list | tuple | dict) and depth <= _DEEPEST:
-        for part in itertools.islice(value.values() if isinstance(value, dict) else value, _MOST_PARTS):
-            yield from _described(part, depth + 1)
-    else:
-        raise TypeError(type(value))
+def _digest(result: object) -> int | None:
+    """Return a sum of what a result holds; None where it cannot be compared."""
+    found = [Description((), {})]
+    with in_time():
+        found.append(Description((), {"": result}))
+    return None if any("why" in part for part in found[-1].parts) else found[-1].sums.get("")
 
 
 def _use(value: Any, depth: int = 0) -> None:  # noqa: ANN401 (anything)
@@ -410,54 +415,37 @@ def _use(value: Any, depth: int = 0) -> None:  # noqa: ANN401 (anything)
     if isinstance(value, _PLAIN) or depth > _DEEPEST:
         return
     for use in _uses(value):
-        try:
+        # The result's own methods raise anything.
+        with contextlib.suppress(Exception):
             found = use()
-        except Exception:  # noqa: BLE001 (any error of the result's own methods)
-            found = None
-        if found is not value:
-            _use(found, depth + 1)
+            if found is not value:
+                _use(found, depth + 1)
 
 
 def _uses(value: Any) -> Iterator[Call]:  # noqa: ANN401 (anything)
     kind = type(value)
+    parts: list[object] = []
     if hasattr(value, "dtype") and hasattr(value, "sum"):
         yield lambda: float(value.sum())
-        return
-    if isinstance(value, Mapping):
+    elif isinstance(value, Mapping):
         yield lambda: [*itertools.islice(value.values(), _MOST_PARTS)]
-        return
-    if isinstance(value, FunctionType | MethodType | functools.partial):
+    elif isinstance(value, FunctionType | MethodType | functools.partial):
         if all(one.default is not one.empty for one in inspect.signature(value).parameters.values()):
             yield value
-        return
-    if kind in (list, tuple, set, frozenset):
-        yield from (functools.partial(_itself, part) for part in itertools.islice(value, _MOST_PARTS))
-        return
-    if hasattr(kind, "__iter__"):
-        yield lambda: [*itertools.islice(value, _MOST_PARTS)]
-    yield from (convert for name, convert in _converting(value) if hasattr(kind, name))
-    if "__repr__" in {name for one in kind.__mro__[:-1] for name in vars(one)}:
-        yield lambda: repr(value)
-    properties = (name for one in kind.__mro__ for name, held in vars(one).items() if _is_property(held))
-    yield from (functools.partial(getattr, value, name) for name in itertools.islice(properties, 20))
-    parts = list(getattr(value, "__dict__", {}).values())[:20]
-    yield from (functools.partial(_itself, part) for part in parts)
-
-
-def _itself(value: object) -> object:
-    return value
-
-
-def _is_property(held: object) -> bool:
-    return isinstance(held, property | functools.cached_property)
-
-
-def _converting(value: Any) -> Iterable[tuple[str, Call]]:  # noqa: ANN401 (anything)
-    return (
-        ("__float__", lambda: float(value)),
-        ("__len__", lambda: len(value)),
-        ("__array__", lambda: sys.modules["numpy"].asarray(value)),
-    )
+    elif kind in (list, tuple, set, frozenset):
+        parts = [*itertools.islice(value, _MOST_PARTS)]
+    else:
+        if hasattr(kind, "__iter__"):
+            yield lambda: [*itertools.islice(value, _MOST_PARTS)]
+        if hasattr(kind, "__array__"):
+            yield lambda: sys.modules["numpy"].asarray(value)
+        known = {name: held for one in kind.__mro__[-2::-1] for name, held in vars(one).items()}
+        methods: dict[str, Callable[[Any], object]] = {"__float__": float, "__len__": len, "__repr__": repr}
+        yield from (functools.partial(use, value) for name, use in methods.items() if name in known)
+        properties = [name for name, held in known.items() if isinstance(held, _PROPERTY)]
+        yield from (functools.partial(getattr, value, name) for name in properties[:20])
+        parts = [*getattr(value, "__dict__", {}).values()][:20]
+    yield from (functools.partial(lambda part: part, part) for part in parts)
 
 
 class _Watch:
@@ -474,29 +462,23 @@ class _Watch:
         self.active = True
 
     def _note(self, event: str, arguments: Sequence[Any]) -> None:
-        if not self.active or not (event in _FILES or event in _PROCESSES or event == "socket.connect"):
+        if not self.active or event not in (*_FILES, *_PROCESSES, "socket.connect"):
             return
         self.active = False
         try:
-            if event in _FILES:
-                self._note_file(arguments[0])
-            elif event in _PROCESSES:
-                name = (
-                    os.fsdecode(arguments[0]) if arguments and isinstance(arguments[0], str | bytes) else ""
-                )
-                self.touched.add(f"starts a process {Path(name.split(' ')[0]).name}".rstrip())
-            elif isinstance(arguments[1], tuple | str):
-                place = (
-                    arguments[1] if isinstance(arguments[1], str) else ":".join(map(str, arguments[1][:2]))
-                )
-                self.touched.add(f"connects to {place}")
+            self._note_what(event, *arguments[:2])
         finally:
             self.active = True
 
-    def _note_file(self, name: object) -> None:
-        if not isinstance(name, str | bytes | os.PathLike):
-            return
-        path = os.path.abspath(os.fsdecode(name))  # noqa: PTH100 (asks for no file)
-        if not path.endswith(_CODE) and not path.startswith(_SYSTEM):
-            path = path.removeprefix(self._folder)
-            self.touched.add(f"opens {path.replace(self._temporary, '$TMPDIR/')}")
+    def _note_what(self, event: str, first: object = "", place: object = "", /) -> None:
+        name = os.fsdecode(first) if isinstance(first, str | bytes | os.PathLike) else ""
+        path = os.path.abspath(name)  # noqa: PTH100 (asks for no file)
+        if event in _PROCESSES:
+            self.touched.add(f"starts a process {Path(name.split(' ')[0]).name}".rstrip())
+        elif event in _FILES:
+            if name and not path.endswith(_CODE) and not path.startswith(_SYSTEM):
+                path = path.removeprefix(self._folder)
+                self.touched.add(f"opens {path.replace(self._temporary, '$TMPDIR/')}")
+        elif isinstance(place, tuple | str):
+            words = place if isinstance(place, str) else ":".join(map(str, place[:2]))
+            self.touched.add(f"connects to {words}")

@@ -16,6 +16,7 @@ import enum
 import functools
 import inspect
 import io
+import itertools
 import json
 import os
 import pickle
@@ -31,11 +32,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .channel import Message
-from .fresh import with_other_inputs
 from .state import seed_generators
 
 if TYPE_CHECKING:
-    from .benchmark_fixture import Work
+    from .benchmark_fixture import Target
 
 # A description has this many parts and numbers at most, takes about so long, and is not deeper.
 _MOST_PARTS, _MOST_NUMBERS, _LIMIT_S, _DEEPEST = 5_000, 1 << 14, 0.25, 60
@@ -52,32 +52,49 @@ _MOST_PICKLED = 1 << 24
 _MOST_S = 3.0
 # Values of these are known by their repr.
 _SHOWN = {"datetime", "decimal", "fractions", "uuid", "pathlib", "ipaddress", "re", "zoneinfo", "torch"}
-# Objects of these are no inputs of a benchmark.
-_TOOLS = ("_pytest", "pytest", "asyncio", "unittest.mock")
+# Objects of these modules, and of classes derived from theirs, belong to the interpreter or to tools: they
+# hold what every process has otherwise, and lead to everything.
+_OPAQUE = frozenset({
+    "_pytest", "pytest", "pluggy", "pytest_benchmark", "perfkit", "logging", "threading", "_thread", "_io",
+    "asyncio", "_asyncio", "concurrent", "multiprocessing", "subprocess", "socket", "select", "selectors",
+    "weakref", "_weakref", "contextvars", "_contextvars", "warnings", "importlib", "_frozen_importlib",
+    "_frozen_importlib_external", "zipimport", "linecache", "tqdm", "unittest",
+})  # fmt: skip
 _LIBRARIES = {"numpy", "torch", "pandas"}
 _PLAIN = {type(None), bool, int, float, str, bytes}
-_CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type)
+_MAPPINGS = (dict, types.MappingProxyType)
+_FUNCTIONS = (
+    types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.MethodWrapperType,
+    types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType,
+    type(functools.cache(len)), types.CodeType,
+)  # fmt: skip
+_CODE = (*_FUNCTIONS, types.ModuleType, type)
+_HELD_BY_ALL = (*_FUNCTIONS, types.ModuleType, types.FrameType, types.TracebackType, type(os.environ))
+# What may be shared is found by these, and by the memory of arrays.
+_MUTABLE = (list, dict, set, bytearray, collections.deque, array.array)
+_MOST_SHARED = 100
 
 Call = Callable[..., object]
 
 
-def described_call(work: Work, order: Message, *, root: Path, seed: Sequence[object]) -> Message:
+def described_call(
+    target: Target | None, order: Message, *, node: str, root: Path, seed: Sequence[object]
+) -> Message:
     """Make a call, and return what it gave: the result, arguments afterwards, gradients and generators.
 
     Its random numbers follow from the order's ``seed``. With ``nudge`` the last digits of its arguments are
-    changed before. With ``dump`` objects that define ``==`` are kept in a file, with ``load`` compared. With
-    a ``form`` other inputs are given, and there is no "result" where there are none.
+    changed before. With ``dump`` objects that define ``==`` are kept in a file, with ``load`` compared.
     """
     answer: Message = {"gradients": [], "arguments": [], "cut": True}
-    answer |= {"before": {}, "after": {}, "generators": {}}
-    file = f"result-{_text_sum(work.node.encode())}"
+    answer |= {"before": {}, "after": {}, "generators": {}, "passed": [], "shared": {}}
+    file = f"result-{zlib.crc32(node.encode())}"
 
     def around(function: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
         names = _texts_of_place(root)
         given: Mapping[str, object] = {}
         before = Description(names, {})
-        with _in_time():
-            given = _inputs(function, args, kwargs)
+        with in_time():
+            given, answer["passed"] = _inputs(function, args, kwargs, target.file if target else "")
             before = Description(names, given)
             if order.get("nudge"):
                 before.nudge()
@@ -86,7 +103,7 @@ def described_call(work: Work, order: Message, *, root: Path, seed: Sequence[obj
         result = function(*args, **kwargs)
         seconds = time.perf_counter() - began
         answer["result"] = [{"path": "", "type": _name(result), "why": "cannot be read in time"}]
-        with _in_time():
+        with in_time():
             drawn = _states()
             found, after = Description(names, {"": result}), Description(names, given)
             gradients = found.gradients(before) if seconds <= _GRADIENT_S else {}
@@ -97,6 +114,7 @@ def described_call(work: Work, order: Message, *, root: Path, seed: Sequence[obj
                 generators={**drawn, **after.generators},
                 before=before.sums,
                 after=after.sums,
+                shared=found.shared_with(after),
                 cut=found.cut or after.cut,
             )
             if order.get("dump"):
@@ -105,20 +123,16 @@ def described_call(work: Work, order: Message, *, root: Path, seed: Sequence[obj
                 answer["equal"] = found.equal_to(Path(order["load"], file))
         return result
 
-    if order.get("form") is not None:
-        target = None if work.target is None else with_other_inputs(work.target, order["form"], seed)
-        if target is not None:
-            around(target.function, *target.arguments())
-    elif work.through is None:
+    if target is not None:
+        target.through(around)
+    else:
         # What it returns is in another process, or a time.
         around(lambda: None, (), {})
-    else:
-        work.through(around)
     return answer
 
 
 @contextlib.contextmanager
-def _in_time() -> Iterator[None]:
+def in_time() -> Iterator[None]:
     """Interrupt what hangs as it is read, and go on without what raises."""
 
     def interrupt(*_: object) -> None:
@@ -155,11 +169,13 @@ class Description:
         self._arrays: list[tuple[str, Any]] = []
         self._comparable: dict[str, object] = {}
         self._marks: Message = {}
+        # They are kept, as another object may get the place of one that is gone.
+        self._mutable: dict[object, tuple[str, object]] = {}
         for name, value in values.items():
             first = len(self.parts)
             self._visit(name, value)
             whole = json.dumps(self.parts[first:], default=repr).encode()
-            self.sums[name] = None if self.cut else _text_sum(whole)
+            self.sums[name] = None if self.cut else zlib.crc32(whole)
 
     def _visit(self, path: str, value: object, *, private: bool = False) -> None:
         if len(self.parts) >= _MOST_PARTS or time.perf_counter() > self._until or len(self._open) > _DEEPEST:
@@ -176,6 +192,8 @@ class Description:
         else:
             self._open[own] = path
             try:
+                if isinstance(value, _MUTABLE):
+                    self._mutable.setdefault(own, (path, value))
                 if "equality" not in self._marks and _defines_equality(value):
                     self._marks = {**self._marks, "equality": path or "."}
                     self._comparable[path or "."] = value
@@ -189,10 +207,13 @@ class Description:
     def _add(self, path: str, kind: str, **more: object) -> None:
         self.parts.append({"path": path, "type": kind, **more, **self._marks})
 
-    def _describe(self, path: str, value: Any) -> None:  # noqa: ANN401, C901, PLR0912 (any object)
+    def _describe(self, path: str, value: Any) -> None:  # noqa: ANN401, C901, PLR0912, PLR0915 (any object)
         numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
         kind = _name(value)
-        if isinstance(value, enum.Enum):
+        if _is_opaque(value) or ("private" in self._marks and _is_registry(value)):
+            # Names, lines and caches are of the code, and no results.
+            self._add(path, "function" if type(value) in _FUNCTIONS else kind, why="is not compared")
+        elif isinstance(value, enum.Enum):
             self._add(path, kind, value=value.name)
         elif value is None or isinstance(value, bool):
             self._add(path, kind, value=value)
@@ -211,10 +232,10 @@ class Description:
             self._tensor(path, value, torch)
         elif numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
             self._array(path, value, numpy)
-        elif _is_generator(value, numpy, torch):
-            self.generators[path] = _text_sum(repr(_generator_state(value)).encode())
-        elif isinstance(value, _CODE):
-            self._add(path, kind, value=getattr(value, "__qualname__", kind))
+        elif (state := _generator_state(value)) is not None:
+            self.generators[path] = zlib.crc32(repr(state).encode())
+        elif isinstance(value, type):
+            self._add(path, kind, value=value.__qualname__)
         elif torch is not None and isinstance(value, torch.nn.Module):
             held = {**dict(value.named_parameters()), **dict(value.named_buffers())}
             self._attributes(path, kind, {**held, "training": value.training})
@@ -222,7 +243,8 @@ class Description:
             self._visit(path, value.state_dict())
         elif type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "to_numpy"):
             self._table(path, kind, value)
-        elif isinstance(value, collections.abc.Mapping):
+        elif isinstance(value, _MAPPINGS) or collections.abc.Mapping in type(value).__mro__:
+            # Those that are only registered as mappings need not have a value for each key.
             self._mapping(path, kind, value)
         elif isinstance(value, tuple | list | collections.deque | array.array | collections.abc.ValuesView):
             self._sequence(path, kind, list(value), getattr(value, "_fields", None))
@@ -248,7 +270,7 @@ class Description:
 
     def _text(self, path: str, kind: str, text: str) -> None:
         shown = text if len(text) <= _LONG_TEXT else text[:_LONG_TEXT]
-        self._add(path, kind, value=shown, length=len(text), sum=_text_sum(text.encode(errors="replace")))
+        self._add(path, kind, value=shown, length=len(text), sum=zlib.crc32(text.encode(errors="replace")))
 
     def _object(self, path: str, kind: str, value: object) -> None:
         held = _attributes_of(value)
@@ -269,6 +291,7 @@ class Description:
 
     def _attributes(self, path: str, kind: str, held: Mapping[str, object]) -> None:
         self._add(path, kind, attributes=True)
+        self._marks = {**self._marks, "within": kind}
         for name, value in held.items():
             self._visit(f"{path}.{name}", value, private=name.startswith("_"))
 
@@ -316,7 +339,7 @@ class Description:
         for number in _sample(len(values)):
             self._visit(f"{path}.{names[number]}" if names else f"{path}[{number}]", values[number])
         if kinds == {str} and len(values) > _MOST_ELEMENTS:
-            self._add(f"{path}[:]", "str", value=_text_sum("\0".join(values).encode(errors="replace")))
+            self._add(f"{path}[:]", "str", value=zlib.crc32("\0".join(values).encode(errors="replace")))
 
     def _table(self, path: str, kind: str, value: Any) -> None:  # noqa: ANN401 (of pandas)
         if not hasattr(value, "columns"):
@@ -347,6 +370,11 @@ class Description:
                 flat = flat.astype("complex128").view("float64")
             elif value.dtype.kind == "f":
                 self._arrays.append((path, value))
+            owner = value
+            while isinstance(owner.base, numpy.ndarray):
+                owner = owner.base
+            if value.size and isinstance(value, numpy.ndarray):
+                self._mutable.setdefault(id(owner), (path, owner))
             self._numbers(path, str(value.dtype), value.shape, flat, kind=kind)
 
     def _tensor(self, path: str, value: Any, torch: Any) -> None:  # noqa: ANN401 (of torch)
@@ -364,6 +392,8 @@ class Description:
             if plain is None or plain.is_meta:
                 self._add(path, kind, shape=list(value.shape), device=value.device.type, why="has no values")
                 return
+            if place := plain.untyped_storage().data_ptr() if plain.numel() else 0:
+                self._mutable.setdefault((place, str(plain.device)), (path, plain))
             flat = plain.resolve_conj().resolve_neg().reshape(-1)
             if flat.is_complex():
                 flat = torch.view_as_real(flat).reshape(-1)
@@ -381,9 +411,8 @@ class Description:
         step = max(1, -(-count // room))
         numbers = flat[::step].tolist()
         self._left -= len(numbers)
-        codes = "qQd" if all(isinstance(one, int) for one in numbers) else "d"
         packed = array.array("d")
-        for code in codes:
+        for code in "qQd" if all(isinstance(one, int) for one in numbers) else "d":
             with contextlib.suppress(OverflowError):
                 packed = array.array(code, numbers)
                 break
@@ -399,15 +428,12 @@ class Description:
 
     def nudge(self) -> None:
         """Change the last digits of half of the numbers in arrays, which moves results as rounding does."""
-        torch = sys.modules.get("torch")
         for _, value in self._arrays:
+            # Other types than floats have no digits to change.
             with contextlib.suppress(Exception):
-                if torch is not None and isinstance(value, torch.Tensor):
-                    if value.is_floating_point():
-                        with torch.no_grad():
-                            value[::2].mul_(1 + torch.finfo(value.dtype).eps)
-                else:
-                    value[::2] *= 1 + sys.modules["numpy"].finfo(value.dtype).eps
+                library = sys.modules["torch" if hasattr(value, "detach") else "numpy"]
+                part = value.detach() if hasattr(value, "detach") else value
+                part[::2] *= 1 + library.finfo(value.dtype).eps
 
     def gradients(self, inputs: Description) -> Mapping[str, object]:
         """Return the gradients of the sum of these tensors with respect to the leaves among the inputs."""
@@ -427,6 +453,16 @@ class Description:
         except Exception:  # noqa: BLE001 (such as a graph that was used already)
             return {}
         return {f"gradient of {path}": one for path, one in zip(leaves, found, strict=True)}
+
+    def shared_with(self, inputs: Description) -> Mapping[str, str]:
+        """Return the paths of mutable parts that are, or share memory with, parts of inputs, with theirs."""
+        shared: dict[str, str] = {}
+        for key, (path, _) in self._mutable.items():
+            if key in inputs._mutable and not any(map(path.startswith, shared)):
+                shared[path] = inputs._mutable[key][0]
+            if len(shared) >= _MOST_SHARED:
+                break
+        return shared
 
     def dump(self, file: Path) -> None:
         """Keep the objects that define ``==`` and can be copied."""
@@ -462,10 +498,6 @@ def _float_type() -> str:
 
 def _name(value: object) -> str:
     return type(value).__qualname__
-
-
-def _text_sum(data: bytes) -> int:
-    return zlib.crc32(data)
 
 
 def _sample(length: int) -> Iterable[int]:
@@ -526,8 +558,13 @@ def _defines_equality(value: object) -> bool:
     return code is not None and not code.co_filename.startswith("<") and not by_parts
 
 
-def _inputs(function: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, object]:
-    """Return what a call is given, by name: arguments, its object, the closure, and globals that it names."""
+def _inputs(
+    function: Call, args: Sequence[Any], kwargs: Mapping[str, Any], file: str
+) -> tuple[dict[str, object], list[str]]:
+    """Return what a call is given, by name: arguments, its object, the closure, and globals that it names.
+
+    Those that a benchmark in ``file`` passes in are named besides: its code's own, and arguments of any code.
+    """
     found: dict[str, object] = {}
     while isinstance(function, functools.partial):
         args, kwargs = (*function.args, *args), {**function.keywords, **kwargs}
@@ -538,6 +575,7 @@ def _inputs(function: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> d
         found |= inspect.signature(function).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):
         found |= {f"argument {number}": one for number, one in enumerate(args, 1)} | dict(kwargs)
+    passed = [name for name in found if name != "self"]
     code = getattr(function, "__code__", None)
     if isinstance(code, types.CodeType):
         for name, cell in zip(code.co_freevars, getattr(function, "__closure__", None) or (), strict=False):
@@ -545,11 +583,28 @@ def _inputs(function: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> d
                 found.setdefault(name, cell.cell_contents)
         known = getattr(function, "__globals__", {})
         found |= {name: known[name] for name in code.co_names if name in known and name not in found}
-    return {name: one for name, one in found.items() if not _is_tool(one)}
+        passed = [*found] if code.co_filename == file else passed
+    kept = {name: one for name, one in found.items() if not issubclass(type(one), type)}
+    return {name: one for name, one in kept.items() if not _is_opaque(one)}, passed
 
 
-def _is_tool(value: object) -> bool:
-    return isinstance(value, _CODE) or type(value).__module__.startswith(_TOOLS)
+def _is_opaque(value: object) -> bool:
+    """Return whether an object is code, or belongs to the interpreter or a tool; a class is none."""
+    kind = type(value)
+    if issubclass(kind, (io.BytesIO, io.StringIO, type)):
+        return False
+    modules = (one.__module__.partition(".")[0] for one in kind.__mro__)
+    return issubclass(kind, _HELD_BY_ALL) or not _OPAQUE.isdisjoint(modules)
+
+
+def _is_registry(value: object) -> bool:
+    """Return whether an object's own container is of code, such as what was built for each class."""
+    if not isinstance(value, _MUTABLE):
+        return False
+    parts = [*itertools.islice(value.items() if isinstance(value, dict) else value, _FEWEST_NUMBERS)]
+    return any(
+        isinstance(one, _CODE) for part in parts for one in (part if isinstance(part, tuple) else (part,))
+    )
 
 
 def _texts_of_place(root: Path) -> list[tuple[str, str]]:
@@ -561,19 +616,16 @@ def _texts_of_place(root: Path) -> list[tuple[str, str]]:
     return sorted(((place, name) for place, name in places.items() if place), key=lambda one: -len(one[0]))
 
 
-def _is_generator(value: object, numpy: Any, torch: Any) -> bool:  # noqa: ANN401 (modules)
-    if isinstance(value, random.Random) or (torch is not None and isinstance(value, torch.Generator)):
-        return True
-    kinds = getattr(numpy, "random", None) if numpy is not None else None
-    return kinds is not None and isinstance(value, kinds.Generator | kinds.RandomState)
-
-
 def _generator_state(value: Any) -> object:  # noqa: ANN401 (of any library)
+    """Return the state of a generator of random numbers, None of what is none."""
+    drawing, torch = getattr(sys.modules.get("numpy"), "random", None), sys.modules.get("torch")
     if isinstance(value, random.Random):
         return value.getstate()
-    if hasattr(value, "bit_generator"):
-        return value.bit_generator.state
-    return value.get_state().tolist() if hasattr(value, "initial_seed") else value.get_state()
+    if torch is not None and isinstance(value, torch.Generator):
+        return value.get_state().tolist()
+    if drawing is None or not isinstance(value, drawing.Generator | drawing.RandomState):
+        return None
+    return value.bit_generator.state if hasattr(value, "bit_generator") else value.get_state()
 
 
 def _states() -> dict[str, int]:
@@ -587,4 +639,4 @@ def _states() -> dict[str, int]:
         found["torch"] = bytes(torch.get_rng_state().tolist())
         if torch.cuda.is_initialized():
             found["cuda"] = bytes(torch.cuda.get_rng_state().tolist())
-    return {name: _text_sum(state) for name, state in found.items()}
+    return {name: zlib.crc32(state) for name, state in found.items()}

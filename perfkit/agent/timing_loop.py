@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import gc
 import marshal
@@ -23,14 +24,14 @@ from .counters.calls import MOST_COUNTED_CALLS, counts_of_call, profile_of_this_
 from .counters.instructions import make_counted_calls
 from .counters.model import Counts, as_message
 from .counters.torch_adapter import read_compilation
-from .fresh import look
+from .fresh import OTHER_FORMS, look, with_other_inputs
 from .processes import minor_faults, move_to
 from .results import described_call
 from .state import at_depth, seed_generators
 
 if TYPE_CHECKING:
     # Imported before pytest has started, pytest-benchmark could not have its assertions rewritten.
-    from .benchmark_fixture import Work
+    from .benchmark_fixture import Target, Work
 
 Block = Callable[[int], float]
 
@@ -58,6 +59,8 @@ def _wait(seconds: float) -> float:
     return waited
 
 
+# Of a benchmark that allows fewer calls, none are timed in a closer look.
+_FEW_CALLS = 12
 # Visiting this many objects takes as long as a round; those that were there before a fork are not visited.
 _MANY_OBJECTS = 100_000
 
@@ -108,17 +111,7 @@ def _obey(  # noqa: PLR0911
     if order["kind"] == "run":
         if order["core"] is not None:
             move_to(order["core"])
-        on_device = uses_accelerator()
-        slices = 1 if on_device else order["slices"]
-        answer = _run(
-            work,
-            untimed=order["untimed"],
-            loops=order["loops"],
-            slices=slices,
-            rounds=order["rounds"],
-            first=first,
-            cold=on_device and first,
-        )
+        answer = _run(work, order, first=first)
         return {**answer, **_state_of_device()} if order.get("watch") else answer
     if order["kind"] == "collect":
         return {"kind": "collected", "seconds": _collect()}
@@ -127,7 +120,7 @@ def _obey(  # noqa: PLR0911
         found = () if device is None else device.memory()
         return {"kind": "memory", "devices": None if found is None else [asdict(one) for one in found]}
     if order["kind"] == "look":
-        return look(work.target, seed=order["seed"], watch=order["watch"], most_calls=_most_calls(work))
+        return _looked(order, work, seed)
     if order["kind"] == "profile":
         calls = min(order["calls"], _most_calls(work) - profiled)
         return {"kind": "profiled", "calls": calls, **(_profile(work, calls=calls) if calls else {})}
@@ -161,11 +154,44 @@ def _counted(order: Message, work: Work, seed: Sequence[object]) -> Message:
         answer["later"] = True
     elif order["result"] is not None:
         calls -= 1
-        answer["result"] = described_call(work, order["result"], root=root, seed=seed)
+        target, form = work.target, order["result"].get("form")
+        if target is not None and form is not None:
+            target = with_other_inputs(target, form, seed)
+        if target is not None or form is None:
+            answer["result"] = described_call(target, order["result"], node=work.node, root=root, seed=seed)
     counts = Counts(counts=(), not_counted={})
     if order["counts"]:
         counts = counts_of_call(work.call, root=root, most_calls=calls, since=since)
     return {**as_message(counts), **answer}
+
+
+def _looked(order: Message, work: Work, seed: Sequence[object]) -> Message:
+    """Time calls in several forms, and return what calls with other inputs give, as the order asks for.
+
+    These are made as the first calls and as the last ones, after many with the benchmark's own inputs.
+    """
+    calls, own = _most_calls(work), work.target
+
+    def others() -> Message:
+        targets: dict[str, Target] = {}
+        # All are made before the first call, which may leave something in the benchmark's own inputs.
+        for form in OTHER_FORMS[:: -1 if order["seed"] % 2 else 1]:
+            target = with_other_inputs(own, form, seed) if order["others"] and own else None
+            if target is not None and len(targets) < calls:
+                targets[form] = target
+        found: Message = {}
+        for form, target in targets.items():
+            # Code that gets an input which it does not expect raises anything.
+            with contextlib.suppress(Exception):
+                found[form] = described_call(target, {}, node=work.node, root=Path(order["root"]), seed=seed)
+        return found
+
+    first = others()
+    if calls < _FEW_CALLS:
+        return {**look(None, seed=0, watch=False, most_calls=0), "others": [first]}
+    left = calls - 2 * len(OTHER_FORMS)
+    answer = look(own, seed=order["seed"], watch=order["watch"], most_calls=left)
+    return {**answer, "others": [first, others()]}
 
 
 def _state_of_device() -> Message:
@@ -173,16 +199,15 @@ def _state_of_device() -> Message:
     return {"reserved": device and device.reserved(), "clock_mhz": device and device.clock_mhz()}
 
 
-def _run(
-    work: Work, *, untimed: int, loops: int, slices: int, rounds: int, first: bool, cold: bool
-) -> Message:
+def _run(work: Work, order: Message, *, first: bool) -> Message:
     """Run untimed iterations, then timed rounds; without rounds it is a warm-up, whose time is not kept.
 
     The ``first`` call of all is timed by itself, except in a round of several calls.
     """
-    faults = minor_faults()
-    first_s = None
-    begun = cold_start(lambda: _block(work, 1)) if cold and untimed else None
+    untimed, loops, rounds = order["untimed"], order["loops"], order["rounds"]
+    on_device, faults, first_s = uses_accelerator(), minor_faults(), None
+    slices = 1 if on_device else order["slices"]
+    begun = cold_start(lambda: _block(work, 1)) if on_device and first and untimed else None
     if first and untimed:
         first_s = begun.total_s if begun else _block(work, 1)
         untimed -= 1

@@ -149,6 +149,7 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
             ledger=request.ledger,
             of_head=request.rules == "head",
             strict=request.strict,
+            functions=covered.coverage.functions if covered.coverage else (),
         )
         method = choose_method(
             project,
@@ -218,6 +219,7 @@ def _covered(
         always=request.time_all or request.uncovered == "fail",
         log=progress.info,
         budget_s=request.terms.budget_s,
+        spent_s=time.monotonic() - opened.began,
         outputs=(request.ledger,),
     )
 

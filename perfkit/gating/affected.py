@@ -66,12 +66,38 @@ _STARTUP = frozenset({"sitecustomize.py", "usercustomize.py"})
 
 @dataclass(frozen=True, kw_only=True)
 class Changed:
-    """The files that differ, relative to the top, by kind, and a reader of any file of a side."""
+    """The files that differ, relative to the top, by kind, and a reader of any file of a side.
+
+    What perfkit writes, ``outputs``, is no difference.
+    """
 
     python: frozenset[str]
     texts: frozenset[str]
     others: frozenset[str]
     read: Callable[[Side, str], bytes | None]
+    outputs: frozenset[str] = frozenset()
+    _units: dict[tuple[Side, str], Units | None] = field(default_factory=dict, repr=False)
+
+    @property
+    def files(self) -> frozenset[str]:
+        """All of them but ``outputs``."""
+        return self.python | self.texts | self.others
+
+    def units(self, side: Side, file: str) -> Units | None:
+        """Return the parts of a file on a side, none of a missing one, and None where it cannot be read."""
+        if side == "base" and file not in self.python:
+            side = "head"
+        key = side, file
+        if key not in self._units:
+            text = self.read(side, file)
+            try:
+                found: Units | None = Units() if text is None else units_of(text)
+                if found is not None and file in self.python:
+                    found.describe()
+            except (SyntaxError, ValueError, RecursionError):
+                found = None
+            self._units[key] = found
+        return self._units[key]
 
 
 def sort_changed(files: Iterable[str], read: Callable[[Side, str], bytes | None]) -> Changed:
@@ -114,14 +140,12 @@ def _same_tables(base: bytes | None, head: bytes | None) -> bool:
 
 def differs_in_bodies(changed: Changed) -> bool:
     """Return whether only functions and imports differ, so that most benchmarks may be unaffected."""
-    try:
-        texts = [[changed.read(side, file) or b"" for side in SIDES] for file in changed.python]
-        fixed = [
-            [Counter(one for one in units_of(text).items if not one.free) for text in pair] for pair in texts
-        ]
-    except (SyntaxError, ValueError, RecursionError):
-        return False
-    return not changed.others and all(base == head for base, head in fixed)
+    pairs = [[changed.units(side, file) for side in SIDES] for file in changed.python]
+    return not changed.others and all(base and head and _fixed(base) == _fixed(head) for base, head in pairs)
+
+
+def _fixed(units: Units) -> Counter[Item]:
+    return Counter(one for one in units.items if not one.free)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +154,8 @@ class Decision:
 
     ``everything`` is why all are affected, None where that depends on the benchmark. ``loaded`` are own files
     of which anything ran, and the timed calls of ``direct`` benchmarks run functions that differ.
-    ``first_only`` has the benchmarks whose later calls run less than half of what the first one runs, and
+    ``first_only`` has the benchmarks whose later calls run less than half of what the first one runs,
+    ``cached`` those where they run nothing of it on head, and something on base, and
     ``notices`` those that run code of the change which asks whether it is measured.
     """
 
@@ -141,6 +166,7 @@ class Decision:
     loaded: frozenset[str] = frozenset()
     direct: frozenset[str] = frozenset()
     first_only: Mapping[str, str] = field(default_factory=dict)
+    cached: frozenset[str] = frozenset()
     notices: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -158,6 +184,7 @@ def decide(nodes: Sequence[str], traces: Mapping[Side, SideTrace], changed: Chan
         loaded=deciding.imported,
         direct=frozenset(node for node in nodes if deciding.runs_directly(node)),
         first_only={node: why for node in nodes if (why := deciding.first_only(node))},
+        cached=frozenset(node for node in nodes if deciding.is_cached(node)),
         notices={node: why for node in nodes if (why := deciding.notices(node))},
     )
 
@@ -230,7 +257,6 @@ class _Deciding:
 
     traces: Mapping[Side, SideTrace]
     changed: Changed
-    _units: dict[tuple[Side, str], Units | None] = field(default_factory=dict)
     _found: _Differences = field(default_factory=_Differences)
     _known: dict[Code, str | None] = field(default_factory=dict)
     _modules: dict[tuple[Side, str], Mentions] = field(default_factory=dict)
@@ -300,7 +326,7 @@ class _Deciding:
 
     def _has_other_docs(self, code: Code) -> bool:
         """Return whether code differs in its docstring, which moves its constants; the rest was compared."""
-        base, head = (self._of(side, code[0]) or Units() for side in SIDES)
+        base, head = (self.changed.units(side, code[0]) or Units() for side in SIDES)
         unit = head.unit_of(code[1])
         return unit != MODULE and base.docs.get(unit) != head.docs.get(unit)
 
@@ -332,7 +358,7 @@ class _Deciding:
     def _why_text(self, file: str, qualified: str) -> str | None:
         sides: tuple[Side, ...] = SIDES if file in self.changed.python else ("head",)
         for side in sides:
-            units = self._of(side, file)
+            units = self.changed.units(side, file)
             if units is None:
                 return f"{file} cannot be read"
             unit = units.unit_of(qualified)
@@ -350,22 +376,6 @@ class _Deciding:
             self._modules[side, file] = units.mentions(frozenset(self._found.free))
         return self._modules[side, file]
 
-    def _of(self, side: Side, file: str) -> Units | None:
-        """Return the parts of a file on a side; a file that is not there has none."""
-        if side == "base" and file not in self.changed.python:
-            side = "head"
-        key = side, file
-        if key not in self._units:
-            text = self.changed.read(side, file)
-            try:
-                found: Units | None = Units() if text is None else units_of(text)
-                if found is not None and file in self.changed.python:
-                    found.describe()
-            except (SyntaxError, ValueError, RecursionError):
-                found = None
-            self._units[key] = found
-        return self._units[key]
-
     def _compare_files(self) -> None:
         """Find what differs."""
         found = self._found
@@ -377,7 +387,7 @@ class _Deciding:
                 found.files.add(_file_words(path))
             found.python = True
             if file in self.imported:
-                base, head = (self._of(side, file) for side in SIDES)
+                base, head = (self.changed.units(side, file) for side in SIDES)
                 if base is None or head is None:
                     found.modules[file] = f"{file} cannot be read"
                 else:
@@ -415,7 +425,7 @@ class _Deciding:
         return bool(one.owner) and (one.owner.rpartition(".")[2] in self._watched or self._has_protocols)
 
     def _loaded(self, side: Side) -> Mapping[str, Units]:
-        units = {file: self._of(side, file) for file in self.imported}
+        units = {file: self.changed.units(side, file) for file in self.imported}
         return {file: one for file, one in units.items() if one is not None}
 
     @cached_property
@@ -438,20 +448,29 @@ class _Deciding:
 
     def first_only(self, node: str) -> str | None:
         """Return how few functions of the first call a later one runs on head, None for half or more."""
-        parts = self.traces["head"].ran.get(node, Ran()).parts
-        first, later = (
-            {code for code in parts.get(part, ()) if code[2] and not _is_test(code[0])}
-            for part in ("first", "later")
-        )
+        first, later = self._of_calls("head", node)
         common = len(first & later)
         few = f"a later one runs {common} of its {counted(len(first), 'function')}"
         return few if 2 * common < len(first) else None
+
+    def is_cached(self, node: str) -> bool:
+        """Return whether later calls run nothing of what the first one runs, on head alone."""
+        (of_base, base), (of_head, head) = (self._of_calls(side, node) for side in SIDES)
+        return bool(of_base & base) and bool(of_head) and not of_head & head
+
+    def _of_calls(self, side: Side, node: str) -> list[set[Code]]:
+        """Return the functions that the first call of a benchmark runs, and those of later ones."""
+        parts = self.traces[side].ran.get(node, Ran()).parts
+        return [
+            {code for code in parts.get(part, ()) if code[2] and not _is_test(code[0])}
+            for part in ("first", "later")
+        ]
 
     @cached_property
     def noticed(self) -> tuple[Notice, ...]:
         """The places in the change that ask whether it is measured."""
         pairs = (
-            (file, self._of("base", file), self._of("head", file))
+            (file, self.changed.units("base", file), self.changed.units("head", file))
             for file in sorted(self.changed.python)
             if not _is_test(file) and may_notice(self.changed.read("head", file))
         )
@@ -462,7 +481,11 @@ class _Deciding:
         if not self.noticed or node not in self.traces["head"].ran:
             return first_notice(self.noticed)
         codes = self.traces["head"].imported.codes | self.traces["head"].ran[node].codes
-        ran = {(file, (self._of("head", file) or Units()).unit_of(name)) for file, name, _ in codes if file}
+        ran = {
+            (file, (self.changed.units("head", file) or Units()).unit_of(name))
+            for file, name, _ in codes
+            if file
+        }
         return first_notice(one for one in self.noticed if (one.file, one.unit) in ran)
 
     def digest(self, node: str) -> str:
@@ -483,7 +506,7 @@ class _Deciding:
             ("import", head.imported.codes),
         )
         for file in sorted(self.changed.python):
-            old, new = self._of("base", file), self._of("head", file)
+            old, new = self.changed.units("base", file), self.changed.units("head", file)
             if old is None or new is None or _is_test(file):
                 continue
             differing = differing_functions(old, new)

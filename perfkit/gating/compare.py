@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,10 +24,12 @@ from perfkit.gating.counters import (
     count_instructions,
     count_targets,
     joined,
+    left_out,
     measure_imports,
     measure_numbers,
     paired,
 )
+from perfkit.gating.coverage import project_folder
 from perfkit.gating.design import Forecast, Method, counting_s
 from perfkit.gating.edited import work_of_edited
 from perfkit.gating.explain import (
@@ -72,12 +75,14 @@ from perfkit.runner.machine.facts import read_environment, read_machine
 
 # Counting Python's calls makes them several times slower, so without torch only short calls are counted.
 _LONGEST_COUNTED_S = 0.05
+# Counting a long call takes about as long as this many, comparing its results as the second number.
+_CALLS_TO_COUNT, _CALLS_TO_COMPARE = 6, 2
 # More benchmarks than these are not named one by one as they are counted.
 _NAMED_ONE_BY_ONE = 100
 # A check whether the sides disturb one another on an accelerator may take this share of the budget.
 _CHECKED_SHARE = 0.1
-# So may the times to import.
-_IMPORT_SHARE = 0.1
+# So may the times to import, and, where timing took all of it, counting and the look at gains.
+_SHARE_AFTER, _LEAST_AFTER_S = 0.1, 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,7 +247,9 @@ class _Comparing:
             with_result(one, result.results) for one in self._judged(timing.states if timing else {})
         )
         faster = {one.benchmark.name for one in judged if is_faster(one) and not one.costs_more_cpu}
-        judged, unseen = doubt_gains(judged, self._compared, self.sides.launcher, log=self.progress.info)
+        judged, unseen = doubt_gains(
+            judged, self._compared, self.sides.launcher, log=self.progress.info, until=self._end(timing)
+        )
         counters = result.compared(self.method.counter_policy, faster)
         comparisons = self._without_skips_of_head((*judged, *self.surveyed.findings, *result.findings))
         work = work_of_edited(self.sides, self.surveyed, self.method, log=self.progress.info)
@@ -290,17 +297,19 @@ class _Comparing:
 
     def _time(self) -> SequentialComparison:
         """Make launches until every benchmark is decided, or the budget is spent; record each of them."""
+        deadline = self.began + self.method.budget_s
         timing = SequentialComparison.of(
             self._compared.values(),
             launches=LockstepLaunches(
                 self.sides.launcher,
                 limit_s=lambda node: self._compared[node].limit_s,
                 check_s=_CHECKED_SHARE * self.method.budget_s,
+                until=math.inf if self.method.go_on_s else deadline,
                 mend=self.sides.missing.bring,
                 states=own_devices().states,
             ),
             policy=self.method.policy,
-            deadline=self.began + self.method.budget_s,
+            deadline=deadline,
         )
         timing.keep = lambda measured: self.run.add(list(launch_rows(measured, self._compared, self.context)))
         timing.announce = self._announce
@@ -368,23 +377,27 @@ class _Comparing:
         method, launcher = self.method, self.sides.launcher
         reached = tuple(one for one in self._compared.values() if timing is None or _is_reached(timing, one))
         benchmarks = tuple(one for one in reached if timing is None or _is_counted(timing, one))
-        results = []
+        results: list[CountResult] = []
         counted = {one.benchmark.name for one in benchmarks} if method.counted else set()
         if method.counted:
             self.progress.info("counting")
-        if reached and (method.counted or method.timed):
+        waiting = list(reached) if method.counted or method.timed else []
+        until = self._end(timing)
+        while part := _next_part(waiting, timing, counted, until - time.monotonic(), first=not results):
+            waiting = [one for one in waiting if one not in part]
             results.append(
                 count_compared(
-                    reached,
+                    part,
                     launcher,
                     log=self._log_counting,
                     decide=not method.timed,
-                    uncounted={one.benchmark.name for one in reached} - counted,
+                    uncounted={one.benchmark.name for one in part} - counted,
                     with_results=method.timed,
                     base_own=self.surveyed.base_own,
                     mend=self.sides.missing.bring,
                 )
             )
+        results.append(left_out(waiting, counted, method.counter_policy))
         if method.counted:
             stopped = timing is not None and timing.stopped
             targets = () if stopped else method.targets
@@ -392,6 +405,12 @@ class _Comparing:
         if method.instructions:
             results.append(count_instructions(benchmarks, self.sides.callgrind, log=self._log_instructions))
         return joined(results)
+
+    def _end(self, timing: SequentialComparison | None) -> float:
+        """Return when what follows timing should be over: it has a small share of the budget at least."""
+        least_s = max(_LEAST_AFTER_S, _SHARE_AFTER * self.method.budget_s)
+        deadline = self.began + self.method.budget_s if timing is None else timing.deadline
+        return max(deadline, time.monotonic() + least_s)
 
     def _beside_times(self, timing: SequentialComparison | None) -> CountResult:
         """Return the peaks of the launches' memory, and the times to import where these may have moved."""
@@ -406,7 +425,7 @@ class _Comparing:
         ]
         if not timing.stopped and self._imports_changed():
             files = tuple(sorted({name.partition("::")[0] for name in timing.states}))
-            until = time.monotonic() + _IMPORT_SHARE * self.method.budget_s
+            until = time.monotonic() + _SHARE_AFTER * self.method.budget_s
             imported = measure_imports(self.sides.launcher, files, until=until)
             one = Benchmark(name=IMPORTS, version=self.context.commits["head"].sha)
             if imported:
@@ -415,11 +434,9 @@ class _Comparing:
 
     def _imports_changed(self) -> bool:
         """Return whether a file differs that is imported as benchmarks are listed."""
-        places = [
-            (self.sides.roots.base / file, self.sides.roots.head / file) for file in self.surveyed.loaded
-        ]
-        contents = ([one.read_bytes() if one.is_file() else None for one in both] for both in places)
-        return any(base != head for base, head in contents)
+        changed, folder = self.surveyed.changed, project_folder(self.sides)
+        imported = self.surveyed.loaded.difference(self.surveyed.laid)
+        return changed is not None and not changed.files.isdisjoint(str(folder / file) for file in imported)
 
     def _loaded(self, timing: SequentialComparison | None, result: CountResult) -> frozenset[str] | None:
         states = timing.states.values() if timing else ()
@@ -444,13 +461,10 @@ class _Comparing:
                 if one.verdict in NOT_TIMED or one.benchmark.name not in timed
             ]
         )
-        verdicts = {one.benchmark.name: one.verdict for one in comparisons}
         known = {one.benchmark.name: one for one in comparisons}
         wall_s = time.monotonic() - self.began
         return self.run.publish(
-            lambda row: finished_row(
-                row, verdicts, wall_s=wall_s, continues=tuple(self.prior.runs), known=known
-            )
+            lambda row: finished_row(row, known, wall_s=wall_s, continues=tuple(self.prior.runs))
         )
 
     def _log_counting(self, node: str) -> None:
@@ -469,6 +483,43 @@ def _is_reached(timing: SequentialComparison, one: ComparedBenchmark) -> bool:
     if timing.stopped and timing.verdict(one.benchmark.name) != "REGRESSED":
         return False
     return bool(one.prior) or timing.states[one.benchmark.name].call_s is not None
+
+
+def _next_part(
+    waiting: Sequence[ComparedBenchmark],
+    timing: SequentialComparison | None,
+    counted: Collection[str],
+    left_s: float,
+    *,
+    first: bool,
+) -> list[ComparedBenchmark]:
+    """Return the benchmarks that are counted next: first all with short calls, then those there is time for.
+
+    How long these take is an estimate, so they get half of the time that is left, the fastest of them all.
+    """
+    if timing is None:
+        return list(waiting)
+    calls_s = {one.benchmark.name: _call_s(timing.states[one.benchmark.name]) for one in waiting}
+    short = [one for one in waiting if calls_s[one.benchmark.name] <= _LONGEST_COUNTED_S]
+    if first and short:
+        return short
+    costs = {
+        name: call_s * (_CALLS_TO_COUNT if name in counted else _CALLS_TO_COMPARE)
+        for name, call_s in calls_s.items()
+    }
+    chosen: list[ComparedBenchmark] = []
+    for one in sorted(waiting, key=lambda one: costs[one.benchmark.name]):
+        seconds = costs[one.benchmark.name]
+        if seconds > left_s:
+            break
+        left_s = (left_s if chosen else left_s / 2) - seconds
+        chosen.append(one)
+    return chosen
+
+
+def _call_s(state: BenchmarkState) -> float:
+    """Return the seconds of a call, which an earlier gate has timed where this one has not."""
+    return state.call_s if state.call_s is not None else min(state.pairs[-1].head_s)
 
 
 def _is_counted(timing: SequentialComparison, one: ComparedBenchmark) -> bool:

@@ -33,6 +33,8 @@ _MOST_CAUSES = 20
 _BENCHMARK_FLOOR = float(1 << 20)
 _STEP_FLOOR, _STEP_FLOOR_SHARE = float(16 << 20), 0.01
 _BESIDE_A_GAIN = 10
+# The reason of a count for which the budget had no time left.
+NO_TIME = "the budget was over"
 # What is kept decides from this many bytes a call on.
 LEAST_KEPT = 256
 # The counts that stand for time, those that see most of the work first: what they are called, and what work
@@ -268,7 +270,7 @@ def not_compared(
     """Return a count that a side lacks, with the reasons that base and head give.
 
     A count that decides and that only base has is MISSING: it could have grown unseen. A count that did not
-    repeat on base would not have decided.
+    repeat on base would not have decided. One for which there was no time stays undecided.
     """
     known = new or old
     missing = gating and old is not None and new is None and repeated(old)
@@ -277,7 +279,7 @@ def not_compared(
         metric=Metric(name=metric, unit=known.unit if known else "1"),
         verdict="MISSING" if missing else "INCONCLUSIVE",
         margin=0.0,
-        gating=missing,
+        gating=missing or (gating and reasons == (NO_TIME, NO_TIME)),
         base=_typical(old) if old else None,
         head=_typical(new) if new else None,
         message=_why(reasons, lacking=[side for side, one in (("base", old), ("head", new)) if one is None]),

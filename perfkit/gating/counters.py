@@ -8,19 +8,25 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
-from perfkit.agent.counters.model import TRACKED, Count, Counts, joined_counts
+from perfkit.agent.counters.model import KEPT, TRACKED, Count, Counts, joined_counts
 from perfkit.agent.training import COUNTED_STEP
 from perfkit.config import Project
 from perfkit.errors import UsageError
-from perfkit.gating.counter_verdicts import CounterPolicy, compare_count, compare_counts, numbers_that_decide
+from perfkit.gating.counter_verdicts import (
+    NO_TIME,
+    CounterPolicy,
+    compare_count,
+    compare_counts,
+    numbers_that_decide,
+)
 from perfkit.gating.missing import Mend, mend_nothing
 from perfkit.gating.results import ResultFinding, compare_calls, other_losses
 from perfkit.gating.rules import ComparedBenchmark, Rules, finding_on, finding_on_failure, under_rules
 from perfkit.gating.survey import prove_code
 from perfkit.identity import source_version
 from perfkit.model import SIDES, Benchmark, Side
-from perfkit.model.comparisons import Comparison, ExactComparison
-from perfkit.model.counters import FLOORS, IMPORT_TIME, repeated
+from perfkit.model.comparisons import Comparison, Doubt, ExactComparison
+from perfkit.model.counters import FLOORS, IMPORT_TIME, SYNCS, repeated
 from perfkit.profiling.passes.targets import Target, resolve_target, target_on
 from perfkit.runner.lockstep.launch import Failure
 from perfkit.runner.lockstep.launcher import Launcher
@@ -33,6 +39,7 @@ from perfkit.runner.lockstep.untimed import (
     count_training,
     time_imports,
 )
+from perfkit.units import listed
 
 _TARGET_LIMIT_S = 120.0
 _RUNS = 2
@@ -41,6 +48,7 @@ _IMPORTS = 6
 _VALGRIND_LIMIT_S = 300.0
 # Two launches show whether a tracked value repeats.
 _TO_REPEAT = 2
+_MOST_LISTED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,6 +268,41 @@ def count_instructions(
             )
         )
     return CountResult(pairs=tuple(pairs))
+
+
+def left_out(
+    benchmarks: Sequence[ComparedBenchmark], counted: Collection[str], policy: CounterPolicy
+) -> CountResult:
+    """Return what stands for benchmarks for which no time was left: a count that decides stays open."""
+    if not benchmarks:
+        return CountResult()
+    names = [one.benchmark.name for one in benchmarks]
+    # Syncs decide in training steps alone.
+    gating = sorted(policy.gating, key=lambda one: one == SYNCS)
+    metric = next((one for one in gating if one not in FLOORS and one != KEPT), None)
+    nothing = Counts(counts=(), not_counted={metric: NO_TIME} if metric else {})
+    number = "1 benchmark was" if len(names) == 1 else f"{len(names)} benchmarks were"
+    note = f"{number} not counted, and no results were compared: {NO_TIME} (a larger --budget leaves more)"
+    return CountResult(
+        pairs=tuple(
+            CountedPair(
+                benchmark=one.benchmark,
+                counts=dict.fromkeys(SIDES, nothing),
+                training=True,
+                gating=one.gating,
+            )
+            for one in benchmarks
+            if one.benchmark.name in counted
+        ),
+        results={
+            one.benchmark.name: ResultFinding(
+                result="not compared", doubts=(Doubt(kind="not compared", text=NO_TIME),)
+            )
+            for one in benchmarks
+            if one.result is not False
+        },
+        notes=(f"{note}: {listed(names, _MOST_LISTED)}",),
+    )
 
 
 def joined(results: Sequence[CountResult]) -> CountResult:

@@ -24,8 +24,8 @@ from perfkit.repo.checkout import subfolder
 from perfkit.repo.files import differing_files, has_replaced, original
 from perfkit.runner.lockstep.tracing import NotTracedError, trace_sides
 
-# Tracing may take this share of the budget, a larger one where only bodies of functions differ, which few
-# benchmarks run as a rule; and this many seconds in any case.
+# Tracing may take this share of what the budget has left, a larger one where only bodies of functions differ,
+# which few benchmarks run as a rule; and this many seconds in any case.
 _SHARE, _LARGE_SHARE, _LEAST_S = 0.25, 0.6, 10.0
 # Each of a few benchmarks may take all of that time, and one of many this share of it.
 _FEW, _LEAST_OF_IT = 5, 0.1
@@ -53,6 +53,7 @@ def cover(
     always: bool,
     log: Callable[[str], None],
     budget_s: float | None = None,
+    spent_s: float = 0.0,
     outputs: Collection[Path] = (),
 ) -> Covered:
     """Trace what each benchmark runs, and take those that run the same code on both sides from a survey.
@@ -60,27 +61,26 @@ def cover(
     With ``time_all`` none is taken away. Nothing is traced where the sides do not differ, or differ in their
     environments, and unless that is to be done ``always``, where a file differs that affects all of them.
     Where tracing fails, all are measured and the coverage has the reason. What perfkit writes into the
-    project, and into ``outputs``, is no difference.
+    project, and into ``outputs``, is no difference. Of the budget, ``spent_s`` are over.
     """
     compared = (*surveyed.compared, *surveyed.numbers)
-    changed = differing(sides, surveyed, (*sides.project.output_paths, *outputs))
+    changed = find_changed(sides, surveyed, (*sides.project.output_paths, *outputs))
     nodes = [one.benchmark.name for one in compared]
-    if not compared or sides.environments or not changed:
+    if not compared or sides.environments or not changed.files:
         same = {} if sides.environments else dict.fromkeys(nodes, "")
-        return Covered(survey=replace(surveyed, same=same))
-    sorted_files = _sorted(sides, surveyed, changed)
-    surveyed = _noticing(surveyed, sorted_files)
-    if sorted_files.others and not always:
-        why = f"{min(sorted_files.others)} differs"
+        return Covered(survey=replace(surveyed, same=same, changed=changed))
+    surveyed = _noticing(surveyed, changed)
+    if changed.others and not always:
+        why = f"{min(changed.others)} differs"
         coverage = ChangeCoverage(benchmarks=len(nodes), everything=why, affected=dict.fromkeys(nodes, why))
         return Covered(survey=surveyed, coverage=coverage, notes=_note(why, nodes))
     log("tracing what each benchmark runs")
     gate = sides.project.config.gate
     usual_s = min(gate.seconds_per_benchmark * len(nodes), gate.most_seconds)
-    share = _LARGE_SHARE if differs_in_bodies(sorted_files) else _SHARE
-    seconds = max(_LEAST_S, share * (budget_s or usual_s))
+    share = _LARGE_SHARE if differs_in_bodies(changed) else _SHARE
+    seconds = max(_LEAST_S, share * ((budget_s or usual_s) - spent_s))
     try:
-        decision = _decide(sides, nodes, sorted_files, seconds)
+        decision = _decide(sides, nodes, changed, seconds)
     except NotTracedError as error:
         coverage = ChangeCoverage(benchmarks=len(nodes), not_traced=str(error))
         note = f"all benchmarks count as affected, since what they run could not be traced: {error}"
@@ -116,16 +116,13 @@ def cover(
 
 def noticing(sides: OpenSides, surveyed: Survey) -> Survey:
     """Mark the benchmarks of a change that asks whether it is measured, all of them, as nothing is traced."""
-    return _noticing(surveyed, _sorted(sides, surveyed, differing(sides, surveyed, ())))
-
-
-def _sorted(sides: OpenSides, surveyed: Survey, changed: Collection[str]) -> Changed:
-    return sort_changed(changed, reader_of(sides, surveyed.laid))
+    return _noticing(surveyed, find_changed(sides, surveyed, ()))
 
 
 def _noticing(surveyed: Survey, changed: Changed) -> Survey:
     found = notices(changed)
-    return replace(surveyed, compared=tuple(replace(one, notices=found) for one in surveyed.compared))
+    compared = tuple(replace(one, notices=found) for one in surveyed.compared)
+    return replace(surveyed, compared=compared, changed=changed)
 
 
 def _decide(sides: OpenSides, nodes: Sequence[str], changed: Changed, seconds: float) -> Decision:
@@ -144,6 +141,7 @@ def _marked(surveyed: Survey, decision: Decision) -> Survey:
             one,
             changed=one.benchmark.name in decision.direct,
             first_only=decision.first_only.get(one.benchmark.name),
+            cached=one.benchmark.name in decision.cached,
             notices=decision.notices.get(one.benchmark.name),
         )
         for one in surveyed.compared
@@ -171,13 +169,14 @@ def tops_of(sides: OpenSides) -> Mapping[Side, Path]:
     return found
 
 
-def differing(sides: OpenSides, surveyed: Survey, outputs: Collection[Path]) -> frozenset[str]:
-    """Return the files that differ between the checkouts, or did before head's were laid over base."""
+def find_changed(sides: OpenSides, surveyed: Survey, outputs: Collection[Path]) -> Changed:
+    """Return what differs between the checkouts, or did before head's files were laid over base."""
     tops, folder = tops_of(sides), project_folder(sides)
     found = set(differing_files(tops["base"], tops["head"]))
     found |= {str(folder / file) for file in _replaced(sides.roots.base, surveyed.laid)}
-    ignored = [*_relative(outputs, sides.pair.head.source)]
-    return frozenset(file for file in found if not any(_lies_in(file, place) for place in ignored))
+    places = [*_relative(outputs, sides.pair.head.source)]
+    written = frozenset(file for file in found if any(_lies_in(file, place) for place in places))
+    return replace(sort_changed(found - written, reader_of(sides, surveyed.laid)), outputs=written)
 
 
 def _replaced(base: Path, laid: Sequence[str]) -> Iterator[str]:

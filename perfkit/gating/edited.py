@@ -76,7 +76,7 @@ def work_of_edited(
         limits = {one.benchmark.name: one.limit_s for one in wanted}
         timing = SequentialComparison.of(
             wanted,
-            launches=LockstepLaunches(sides.launcher, limit_s=lambda node: limits[node]),
+            launches=LockstepLaunches(sides.launcher, limit_s=lambda node: limits[node], until=deadline),
             policy=Policy(
                 alpha=method.policy.alpha,
                 family=1,

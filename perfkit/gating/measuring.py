@@ -10,14 +10,14 @@ import re
 import shlex
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, get_args
 
 from perfkit.errors import RepositoryError
-from perfkit.gating.coverage import differing, project_folder, reader_of
+from perfkit.gating.coverage import find_changed, project_folder, reader_of
 from perfkit.gating.rules import RULES, changed_value, rules_are_read
 from perfkit.gating.sides import OpenSides
 from perfkit.gating.survey import Survey
@@ -25,11 +25,13 @@ from perfkit.ledger.annotations import ACCEPTANCES
 from perfkit.model import Benchmark, Side
 from perfkit.model.comparisons import (
     MEASURING,
+    ChangedFunction,
     Comparison,
     MeasuringEdit,
     MeasuringKind,
 )
 from perfkit.repo.code_units import changed_functions
+from perfkit.repo.files import has_replaced
 from perfkit.repo.sides import changed_files
 from perfkit.repo.trailers import KEY, accepted_in
 from perfkit.units import counted
@@ -65,17 +67,27 @@ _SETTINGS: Mapping[str, tuple[tuple[str, MeasuringKind], ...]] = {
 _WITHOUT_EFFECT = ("log", "report", "history", "backfill", "prepare_for", "profiles")
 # Two lines that differ are shown where these are no longer.
 _LONGEST_LINE = 40
+_NEW = "new, "
 
 
 def with_measuring_edits(
-    sides: OpenSides, surveyed: Survey, *, ledger: Path, of_head: bool, strict: bool
+    sides: OpenSides,
+    surveyed: Survey,
+    *,
+    ledger: Path,
+    of_head: bool,
+    strict: bool,
+    functions: Sequence[ChangedFunction] = (),
 ) -> Survey:
     """Add to a survey what head edits of how it is measured, with a finding on it where a gate is strict.
 
-    ``of_head`` means that the rules of head decide.
+    ``of_head`` means that the rules of head decide. A new file of benchmarks is no finding, as it changes
+    nothing that was measured before. Of the ``functions`` that head changes it is known where they run.
     """
-    found = _Edits(sides=sides, surveyed=surveyed, ledger=ledger, of_head=of_head).found()
+    edits = _Edits(sides=sides, surveyed=surveyed, ledger=ledger, of_head=of_head, functions=functions)
+    found = edits.found()
     surveyed = replace(surveyed, measuring=tuple(edit for edit, _ in found))
+    found = [one for one in found if not (one[0].kind == "benchmark" and one[0].what.startswith(_NEW))]
     if not found or not strict:
         return surveyed
     whole = json.dumps([(edit.kind, edit.path, edit.what, token) for edit, token in found])
@@ -99,6 +111,7 @@ class _Edits:
     surveyed: Survey
     ledger: Path
     of_head: bool
+    functions: Sequence[ChangedFunction] = ()
     _texts: dict[tuple[Side, str], str | None] = field(default_factory=dict)
 
     def found(self) -> list[_Edit]:
@@ -112,7 +125,10 @@ class _Edits:
     @cached_property
     def _changed(self) -> Collection[str]:
         known = changed_files(self.sides.pair)
-        return differing(self.sides, self.surveyed, ()) if known is None else known
+        if known is not None:
+            return known
+        found = self.surveyed.changed or find_changed(self.sides, self.surveyed, ())
+        return found.files | found.outputs
 
     @cached_property
     def _read(self) -> Callable[[Side, str], bytes | None]:
@@ -134,7 +150,10 @@ class _Edits:
 
     def _text(self, side: Side, file: str) -> str | None:
         if (side, file) not in self._texts:
-            content = self._read(side, file)
+            own = self._own(file) or ""
+            laid = side == "base" and own in self.surveyed.laid
+            is_new = laid and not has_replaced(self.sides.roots.base, own)
+            content = None if is_new else self._read(side, file)
             self._texts[side, file] = None if content is None else content.decode("utf-8", "replace")
         return self._texts[side, file]
 
@@ -180,13 +199,13 @@ class _Edits:
         if path.name in _SETTINGS:
             yield from self._of_settings(file, path.name)
         elif own is not None and (kind := self._kind_of_code(own)) is not None:
-            # A new file of benchmarks changes nothing that was measured before.
-            if kind != "benchmark" or self._text("base", file) is not None:
-                yield self._of_lines(kind, file, self._laid(own), self._concerned(kind, own))
+            yield self._of_lines(kind, file, self._laid(own), self._concerned(kind, own))
         elif own is not None and own in self._prepare_files:
             yield self._of_lines("prepare", file, "each side's own")
         elif _is_pin(path):
             yield self._of_lines("pin", file, "not installed")
+        elif own is not None and path.suffix != ".py" and (names := self._readers(PurePosixPath(own))):
+            yield self._of_lines("helper", file, self._laid(own), names)
 
     def _of_lines(
         self, kind: MeasuringKind, file: str, effect: str, benchmarks: tuple[str, ...] = ()
@@ -231,27 +250,47 @@ class _Edits:
         # What else differs in the file may be a part of what any of its benchmarks does.
         return tuple(edited if functions is not None and alone.issuperset(functions) else names)
 
+    def _readers(self, own: PurePosixPath) -> tuple[str, ...]:
+        """Return the benchmarks whose files name one of data, by its stem where it lies beside or below."""
+
+        def reads(file: str) -> bool:
+            places = ((self._folder / one).as_posix() for one in (file, *self._closure(file)))
+            text = "\n".join(part or "" for place in places for part in self._both(place))
+            words = re.findall(r"\w+", text) if own.is_relative_to(PurePosixPath(file).parent) else ()
+            return own.name in text or own.stem in words
+
+        return tuple(name for file, names in self._by_file.items() if reads(file) for name in names)
+
     @cached_property
     def _helpers(self) -> frozenset[str]:
         """The changed files in test folders that benchmarks import, relative to the project."""
-        changed = {own for file in self._changed if (own := self._own(file)) is not None}
-        if changed.isdisjoint(self._candidates):
+        if self._own_changed.isdisjoint(self._candidates):
             return frozenset()
-        return frozenset(file for one in self._by_file for file in self._closure(one) if file in changed)
+        return self._own_changed.intersection(file for one in self._by_file for file in self._closure(one))
+
+    @cached_property
+    def _own_changed(self) -> frozenset[str]:
+        return frozenset(own for file in self._changed if (own := self._own(file)) is not None)
 
     @cached_property
     def _candidates(self) -> frozenset[str]:
-        """The imported files of test folders that have no benchmarks themselves."""
-        folders = {str(PurePosixPath(file).parent) for file in self._by_file} - {"."}
+        """The files of test folders, imported or changed, that have no benchmarks themselves.
+
+        Beside the project's own modules at its top, they are those that only set-ups run.
+        """
+        folders = {str(PurePosixPath(file).parent) for file in self._by_file}
+        prepared = {self._own(one.file) for one in self.functions if one.runs == "set-up"}
+        prepared -= {self._own(one.file) for one in self.functions if one.runs != "set-up"}
         return frozenset(
             file
-            for file in self.surveyed.loaded
+            for file in self.surveyed.loaded | self._own_changed
             if file.endswith(".py")
             and file not in self._by_file
             and PurePosixPath(file).name != _CONFTEST
             and (
                 _TEST_FOLDERS.intersection(PurePosixPath(file).parts[:-1])
-                or folders.intersection(map(str, PurePosixPath(file).parents))
+                or (folders - {"."}).intersection(map(str, PurePosixPath(file).parents))
+                or ("." in folders and file in prepared and "/" not in file)
             )
         )
 
@@ -361,7 +400,7 @@ def _value(key: str, before: object, after: object) -> str:
 def _lines(before: str | None, after: str | None, *, in_full: bool) -> str:
     """Return how many lines of a file differ; ``in_full`` the only one that does."""
     if before is None:
-        return f"new, {counted(len((after or '').splitlines()), 'line')}"
+        return f"{_NEW}{counted(len((after or '').splitlines()), 'line')}"
     if after is None:
         return "removed"
     old, new = Counter(before.splitlines()), Counter(after.splitlines())

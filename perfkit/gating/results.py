@@ -17,9 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.agent.counters.model import Counts
+from perfkit.agent.fresh import OTHER_FORMS
+from perfkit.gating.judge import is_faster
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.model import SIDES, Side
-from perfkit.model.comparisons import Comparison, Doubt, ResultCompared
+from perfkit.model.comparisons import Comparison, Doubt, DoubtKind, ResultCompared
+from perfkit.runner.lockstep.closer import Look
 from perfkit.runner.lockstep.launch import Failure
 from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.untimed import CountedSides, ask_results
@@ -53,6 +56,8 @@ _MOST_SHOWN = 40
 # Results are compared for so many other inputs of a form.
 _MOST_INPUTS = 4
 NOTHING = "its calls return nothing"
+# What is no fault of a benchmark that is not faster.
+_OF_GAINS: frozenset[DoubtKind] = frozenset({"other inputs", "aliasing", "own equality"})
 _NOT_REPRODUCIBLE = "its results differ from process to process on base itself"
 
 
@@ -67,11 +72,18 @@ class ResultFinding:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """The first part that differs: both sides' values in words, and by how much arrays differ at most."""
+    """The first part that differs: both sides' values in words, and by how much arrays differ at most.
+
+    ``text`` is a clause about ``what`` differs. The part may be kept by an object that defines ``==``, in an
+    attribute that is ``private``, or ``within`` one of any kind.
+    """
 
     path: str
     text: str
+    what: str = ""
     equality: str | None = None
+    private: bool = False
+    within: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +112,10 @@ class Tolerance:
 def with_result(one: Comparison, found: Mapping[str, ResultFinding]) -> Comparison:
     """Return a comparison with what is known of its calls' results."""
     finding = found.get(one.benchmark.name)
-    return one if finding is None else replace(one, result=finding.result).doubted(*finding.doubts)
+    if finding is None:
+        return one
+    doubts = (doubt for doubt in finding.doubts if doubt.kind not in _OF_GAINS or is_faster(one))
+    return replace(one, result=finding.result).doubted(*doubts)
 
 
 def drawn_otherwise(found: Mapping[str, ResultFinding]) -> tuple[str, ...]:
@@ -113,11 +128,7 @@ def compare_calls(
     found: CountedSides, compared: Mapping[str, ComparedBenchmark], launcher: Launcher
 ) -> dict[str, ResultFinding]:
     """Compare what the calls of benchmarks gave, which were asked as they were counted or are asked now."""
-
-    def limit_s(node: str) -> float:
-        return compared[node].limit_s
-
-    ask = _asking(launcher, limit_s)
+    ask = _asking(launcher, lambda node: compared[node].limit_s)
     results: dict[Side, dict[str, Any]] = {side: dict(found.results.get(side, {})) for side in SIDES}
     if later := [node for node in compared if node in found.later]:
         for side, more in zip(SIDES, ask(later, [(side, {}) for side in SIDES]), strict=True):
@@ -139,36 +150,44 @@ def _asking(launcher: Launcher, limit_s: Callable[[str], float], **more: object)
     return ask
 
 
-def doubts_of_new_inputs(launcher: Launcher, one: ComparedBenchmark) -> list[Doubt]:
-    """Return a doubt where a benchmark, whose own results are the same, gives others for inputs like its own.
+def doubts_of_new_inputs(
+    launcher: Launcher, one: ComparedBenchmark, looks: Sequence[Mapping[Side, Look]]
+) -> list[Doubt]:
+    """Return a doubt where looks at a benchmark, whose own results are the same, saw others for new inputs.
 
     One input may be where both sides may differ; a second one, drawn by another seed, has to agree.
     """
     name = one.benchmark.name
-    for form in ("moved", "shuffled"):
+    for form in OTHER_FORMS:
         ask = _asking(launcher, lambda _: one.limit_s, form=form)
         texts: list[str] = []
-        for _ in range(_MOST_INPUTS):
-            launcher.draw_layout()
-            base, head = (found.get(name, {}) for found in ask([name], [(side, {}) for side in SIDES]))
-            if not _are_given_alike(base, head):
-                break
-            both: Mapping[Side, Described] = {"base": {name: base}, "head": {name: head}}
-            found = compare_results(both, {name: one.result}, ask, folder=launcher.folder)[name]
-            texts += [doubt.text for doubt in found.doubts if doubt.kind == "other result"]
+        for look in looks[:_MOST_INPUTS]:
+            for number, (base, head) in enumerate(
+                zip(look["base"].others, look["head"].others, strict=False)
+            ):
+                if form not in base or form not in head or not _are_given_alike(base[form], head[form]):
+                    continue
+                # What is asked anew has the same inputs.
+                launcher.layout = look["base"].layout
+                both: Mapping[Side, Described] = {"base": {name: base[form]}, "head": {name: head[form]}}
+                (found,) = compare_results(
+                    both, {name: one.result}, ask, folder=launcher.folder, first=number == 0
+                ).values()
+                if other := [doubt.text for doubt in found.doubts if doubt.kind == "other result"]:
+                    texts += other
+                    break
             if len(texts) > 1:
-                words, _, which = texts[0].partition(": ")
-                launcher.renew()
-                return [Doubt(kind="other inputs", text=f"{words} for other inputs: {which}")]
+                break
         if texts:
             launcher.renew()
+        if len(texts) > 1:
+            words, _, which = texts[0].partition(": ")
+            return [Doubt(kind="other inputs", text=f"{words} for other inputs: {which}")]
     return []
 
 
 def _are_given_alike(base: _Part, head: _Part) -> bool:
-    """Return whether both sides made a call, with the same inputs: objects of the project may differ."""
-    if "result" not in base or "result" not in head:
-        return False
+    """Return whether both sides had the same inputs: objects of the project may differ."""
     known = base["before"].keys() & head["before"].keys()
     return all(base["before"][one] == head["before"][one] for one in known)
 
@@ -179,25 +198,39 @@ def compare_results(
     ask: Ask,
     *,
     folder: Path,
+    first: bool = True,
 ) -> dict[str, ResultFinding]:
-    """Compare what both sides gave, by benchmark; one whose tolerance is False is left out."""
+    """Compare what both sides gave, by benchmark; one whose tolerance is False is left out.
+
+    What did not come of the ``first`` calls of processes is compared as it is: those asked anew are first.
+    """
     base, head = found["base"], found["head"]
     asked = [node for node, wanted in tolerances.items() if wanted is not False]
     nodes = [node for node in asked if node in base and node in head]
     relative = {node: None if (own := tolerances[node]) is True else float(own) for node in nodes}
-    differ = [node for node in nodes if _first(base[node], head[node], Tolerance(relative=relative[node]))]
+    differ = [
+        node
+        for node in nodes
+        if any(map(bool, _differences(base[node], head[node], Tolerance(relative=relative[node]))))
+    ]
     result = {node: _not_compared("the call for it failed") for node in asked if node not in nodes}
     result |= {node: _agreeing(base[node], head[node]) for node in nodes if node not in differ}
     if differ:
-        result |= _looked_closer(differ, relative, ask, folder)
+        result |= _looked_closer(differ, relative, ask, folder, None if first else found)
     return {node: result[node] for node in asked}
 
 
 def _looked_closer(
-    nodes: Sequence[str], relative: Mapping[str, float | None], ask: Ask, folder: Path
+    nodes: Sequence[str],
+    relative: Mapping[str, float | None],
+    ask: Ask,
+    folder: Path,
+    kept: Mapping[Side, Described] | None,
 ) -> dict[str, ResultFinding]:
     base, nudged = ask(nodes, [("base", {"dump": str(folder)}), ("base", {"nudge": True})])
     (head,) = ask(nodes, [("head", {"load": str(folder)})])
+    if kept is not None:
+        base, head = kept["base"], kept["head"]
     again, other_seed = ask(nodes, [("base", {}), ("base", {"seed": 1})], anew=True)
     found = {}
     for node in nodes:
@@ -218,11 +251,14 @@ def _looked_closer(
 
 
 def _judged(base: _Part, head: _Part, tolerance: Tolerance, *, unlike: bool, drawn: bool) -> ResultFinding:
-    why = None
+    why, plain = None, None
     for one in _differences(base, head, tolerance):
         equal = head.get("equal", {}).get(one.equality) if one.equality else False
         if equal is False:
             return ResultFinding(result="other", doubts=(Doubt(kind="other result", text=one.text),))
+        if equal is True and not one.private:
+            text = f"equal by its own ==, but {one.what.lstrip('.')}"
+            plain = plain or Doubt(kind="own equality", text=text)
         if isinstance(equal, str):
             why = why or f"its calls return {_article(_kind_at(base, one.equality))}, and {equal}"
     if why is not None:
@@ -231,7 +267,7 @@ def _judged(base: _Part, head: _Part, tolerance: Tolerance, *, unlike: bool, dra
         return _not_compared(_NOT_REPRODUCIBLE)
     if drawn:
         return _not_compared("its results are random: only their types and shapes are compared")
-    return _agreeing(base, head)
+    return _agreeing(base, head, *([plain] if plain else ()))
 
 
 def _kind_at(described: _Part, path: str | None) -> str:
@@ -243,8 +279,9 @@ def _not_compared(why: str) -> ResultFinding:
     return ResultFinding(result="not compared", doubts=(Doubt(kind="not compared", text=why),))
 
 
-def _agreeing(base: _Part, head: _Part) -> ResultFinding:
+def _agreeing(base: _Part, head: _Part, *doubts: Doubt) -> ResultFinding:
     """Return the finding on results without a difference: they may hold nothing that can be compared."""
+    doubts = (*doubts, *_of_inputs(base, head))
     kept = all(
         side["before"] == side["after"] and None not in side["after"].values() for side in (base, head)
     )
@@ -259,7 +296,27 @@ def _agreeing(base: _Part, head: _Part) -> ResultFinding:
             return _not_compared(f"its calls return {_article(_kind_at(base, path))}, which {why}")
         if not empty and (path in unread[0]) != (path in unread[1]):
             return _not_compared(f"{path} {why}")
-    return ResultFinding(result="same", draws_otherwise=_draw_otherwise(base, head))
+    return ResultFinding(result="same", doubts=doubts, draws_otherwise=_draw_otherwise(base, head))
+
+
+def _of_inputs(base: _Part, head: _Part) -> Iterator[Doubt]:
+    """Yield doubts where both sides are given other inputs, or only head's result shares parts with them."""
+    passed = {name for name in base["passed"] if base["before"].get(name) != head["before"].get(name)}
+    for one in _differing(base["arguments"], head["arguments"], Tolerance(), cut=base["cut"] or head["cut"]):
+        # What an object of the project keeps may be its own.
+        if one.within is None and _first_name(one.path) in passed:
+            yield Doubt(kind="other inputs", text=f"works on other inputs: {one.text}")
+            break
+    known = base["shared"]
+    for path, place in head["shared"].items() if not base["cut"] else ():
+        if not any(map(path.startswith, known)):
+            words = f"{_cut(path.lstrip('.')) or 'memory'} with `{_first_name(place)}`"
+            yield Doubt(kind="aliasing", text=f"its result shares {words}, which base's does not")
+            break
+
+
+def _first_name(path: str) -> str:
+    return path.partition(".")[0].partition("[")[0]
 
 
 def _is_empty(parts: Sequence[_Part]) -> bool:
@@ -276,18 +333,14 @@ def _article(kind: str) -> str:
     return f"{'an' if kind[:1].lower() in 'aeio' else 'a'} {kind}"
 
 
-def _first(base: _Part, head: _Part, tolerance: Tolerance) -> Difference | None:
-    return next(_differences(base, head, tolerance), None)
-
-
 def _differences(base: _Part, head: _Part, tolerance: Tolerance) -> Iterator[Difference]:
     """Yield what differs of results, gradients and arguments, each with a clause about it."""
     cut = base["cut"] or head["cut"]
     for key, words in (("result", "returns another result"), ("gradients", "has another gradient")):
         for one in _differing(base[key], head[key], tolerance, cut=cut):
-            yield _worded(one, words)
+            yield replace(one, text=f"{words}: {one.text}")
     for one in _differing(base["arguments"], head["arguments"], tolerance, cut=cut):
-        name = one.path.partition(".")[0].partition("[")[0]
+        name = _first_name(one.path)
         before, after = ([side[key].get(name) for side in (base, head)] for key in ("before", "after"))
         changed = [first != last for first, last in zip(before, after, strict=True)]
         words = f"leaves its argument `{name}` otherwise"
@@ -300,11 +353,7 @@ def _differences(base: _Part, head: _Part, tolerance: Tolerance) -> Iterator[Dif
             words = f"leaves its argument `{name}` changed"
         elif changed == [True, False]:
             words = f"leaves its argument `{name}` as it was"
-        yield _worded(one, words)
-
-
-def _worded(one: Difference, words: str) -> Difference:
-    return Difference(path=one.path, text=f"{words}: {one.text}", equality=one.equality)
+        yield replace(one, text=f"{words}: {one.text}")
 
 
 def _differing(
@@ -324,14 +373,13 @@ def _differing(
         text = None
         if other is not None:
             text = _difference(part, other, tolerance)
-            if text is not None and part.get("private") and part["type"] != other["type"]:
-                over.append(path)
-                continue
         elif not cut and not part.get("private") and "why" not in part:
             text = f"{_cut(path)} is missing on head"
         if text is not None:
             over.append(path)
-            yield Difference(path=path, text=text, equality=part.get("equality"))
+            if other is None or not part.get("private") or part["type"] == other["type"]:
+                marks = {key: part.get(key) for key in ("equality", "within")}
+                yield Difference(path=path, text=text, what=text, private="private" in part, **marks)
     for part in head if not cut else ():
         # Elements that only head has make its container longer, and its attributes take nothing away.
         if part["path"] not in seen and part["path"].startswith("gradient") and "why" not in part:

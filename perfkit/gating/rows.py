@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from types import MappingProxyType
 
 from perfkit.agent.clock import ALONE
 from perfkit.agent.counters.model import Counts
@@ -157,26 +156,20 @@ def finding_row(comparison: Comparison, context: RunContext) -> Row:
 
 
 def finished_row(
-    row: Row,
-    verdicts: Mapping[str, Verdict],
-    *,
-    wall_s: float,
-    continues: Sequence[str] = (),
-    known: Mapping[str, Comparison] = MappingProxyType({}),
+    row: Row, judged: Mapping[str, Comparison], *, wall_s: float, continues: Sequence[str] = ()
 ) -> Row:
     """Return a row with what is known only when its run is over: its seconds, and what was found.
 
     A count has its own verdict already; a benchmark that was not judged gets none.
     """
-    policy, name = judged_policy(row), row.outcome.benchmark.name
-    one = None if is_count(row) else known.get(name)
+    policy, one = judged_policy(row), judged.get(row.outcome.benchmark.name)
     found = replace(
         policy,
-        verdict=policy.verdict or verdicts.get(name),
+        verdict=policy.verdict or (one.verdict if one else None),
         wall_s=round(wall_s, 2),
         continues=tuple(continues),
-        doubts=one.doubts if one else (),
-        result=one.result if one else None,
+        doubts=one.doubts if one and not is_count(row) else (),
+        result=one.result if one and not is_count(row) else None,
     )
     return replace(row, policy=found)
 

@@ -34,6 +34,7 @@ class ComparedBenchmark:
     ``changed`` means that it may run code that differs between the sides. ``prior`` are its launches from
     earlier gates on the same pair, whose test this run continues. A ``number`` is measured instead of a time.
     ``first_only`` is how little of its first call's code a later one runs, None where it runs half or more,
+    ``cached`` whether it runs nothing of that on head alone,
     and ``notices`` where code of this change that it runs asks whether it is measured.
     ``result`` is the relative tolerance of what its calls return: True by type, False to compare nothing.
     """
@@ -46,6 +47,7 @@ class ComparedBenchmark:
     number: bool = False
     prior: tuple[LaunchPair, ...] = ()
     first_only: str | None = None
+    cached: bool = False
     notices: str | None = None
     result: float | bool = True
 

@@ -455,8 +455,9 @@ class LockstepLaunches:
     """Makes launches in lockstep by a launcher; the first one calibrates the loops of each benchmark.
 
     ``limit_s`` returns how many seconds a benchmark may send nothing; ``check_s`` are those that a check may
-    take, whether the sides disturb one another on an accelerator. A launch is made again if ``mend`` did
-    something about its failures, or if a device was throttled, by the ``states`` of devices.
+    take, whether the sides disturb one another on an accelerator. After ``until``, a launch begins
+    no further benchmark where the others take long. It is made again if ``mend`` did something about its
+    failures, or if a device was throttled, by the ``states`` of devices.
     """
 
     def __init__(
@@ -465,11 +466,12 @@ class LockstepLaunches:
         *,
         limit_s: Callable[[str], float],
         check_s: float = 0.0,
+        until: float = math.inf,
         mend: Mend = mend_nothing,
         states: Callable[[], Sequence[DeviceState]] = tuple,
     ) -> None:
         self._launcher, self._mend, self._states = launcher, mend, states
-        self._rules = LaunchRules(launch_s=_LAUNCH_S, limit_s=limit_s, check_s=check_s)
+        self._rules = LaunchRules(launch_s=_LAUNCH_S, limit_s=limit_s, check_s=check_s, until=until)
         self._plans: dict[str, LoopPlan] = {}
         self._made = 0
         self._alone = False

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from perfkit.agent.provenance import foreign_in_words, is_native
 from perfkit.choices import RulesOf
 from perfkit.errors import NotMeasuredError, UsageError
+from perfkit.gating.affected import Changed
 from perfkit.gating.missing import Hints
 from perfkit.gating.rules import (
     ComparedBenchmark,
@@ -63,7 +64,7 @@ class Survey:
     ``markers`` has what head changes in the markers of benchmarks, ``edited`` the benchmarks whose own source
     head changes, and ``loaded`` the files that either side imported. Of those that were traced to run the
     same code on both sides, ``same`` has the hash of that code. ``measuring`` is what head edits of how it is
-    measured.
+    measured, ``changed`` what differs between the sides, once that was asked.
     """
 
     compared: tuple[ComparedBenchmark, ...]
@@ -81,6 +82,7 @@ class Survey:
     laid: tuple[str, ...] = ()
     same: Mapping[str, str] = field(default_factory=dict)
     measuring: tuple[MeasuringEdit, ...] = ()
+    changed: Changed | None = None
 
 
 def take_survey(

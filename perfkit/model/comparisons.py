@@ -45,7 +45,7 @@ _CODES: dict[Verdict, int] = {
 # What a benchmark's time does not show, and what makes a gain doubtful.
 DoubtKind = Literal[
     "other result", "not compared", "cache", "outside the clock", "notices measuring", "files",
-    "edited benchmark", "before its calls", "other inputs",
+    "edited benchmark", "before its calls", "other inputs", "aliasing", "own equality",
 ]  # fmt: skip
 # An honest gain may have these too.
 REMARKS: frozenset[DoubtKind] = frozenset({"not compared", "before its calls"})

@@ -225,6 +225,21 @@ def test_a_dirty_working_tree_is_head_and_recorded_as_dirty(laid_over: Scene) ->
     assert {("base", False), ("head", True)} == {(row.placement.side, row.commit.dirty) for row in rows}
 
 
+def test_long_calls_do_not_outlast_the_budget(tmp_path_factory: pytest.TempPathFactory) -> None:
+    tests = "import time\nimport work\n" + "".join(
+        f"def test_{name}(benchmark): benchmark(time.sleep, work.LONG)\n" for name in "abcdef"
+    )
+    project = git_project(
+        tmp_path_factory.mktemp("long"), {"work.py": "LONG = 0.6\n", "tests/test_speed.py": tests}
+    )
+    project.commit({"work.py": "LONG = 0.61\n"})
+
+    gated = project.gate("--budget", "2")
+
+    assert (3, {"NOT REACHED"}) == (gated.exit_code, set(gated.verdicts.values()))
+    assert gated.report["wall_s"] < 30
+
+
 def test_a_conftest_that_base_cannot_import_loses_no_benchmark(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

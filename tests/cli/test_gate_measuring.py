@@ -24,6 +24,12 @@ async def stream():
     yield work()
 
 
+class Untyped:
+    @property
+    def __class__(self):
+        raise RuntimeError("no class")
+
+
 class Client:
     async def __call__(self):
         return work()
@@ -32,7 +38,7 @@ LAZY_BENCHMARKS = """
 import functools
 
 import pytest
-from lazy import Client, batches, fetch, stream
+from lazy import Client, Untyped, batches, fetch, stream
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -53,7 +59,7 @@ def test_pedantic(benchmark, made):
 
 
 def test_run(benchmark):
-    benchmark.pedantic(lambda: list(batches()), rounds=3, iterations=2)
+    benchmark.pedantic(lambda: list(batches()) and Untyped(), rounds=3, iterations=2)
 """
 WITH_LOOP = """
 from lazy import fetch

@@ -74,7 +74,9 @@ MEASURING = {
     "work.py": WORK.format(number=50),
     "tests/test_speed.py": MEASURED,
     "tests/conftest.py": "import pytest\n@pytest.fixture\ndef calls():\n    return 2\n",
-    "tests/helpers.py": "UNITS = 3\n",
+    "tests/helpers.py": "UNITS = 3\nROWS = 'rows.json'\n",
+    "tests/rows.json": "[1, 2]\n",
+    "tests/results.json": "[1, 2]\n",
     "tests/test_other.py": "def test_other():\n    assert True\n",
     "tools/build.sh": "true\n",
     "tools/other.sh": "true\n",
@@ -96,13 +98,14 @@ def test_a_strict_gate_waits_for_a_person_where_the_change_edits_its_measuring(t
         "assert True": "assert 1",
         "strict = true\nselect": "select",
     }
-    edits |= {"def test_spin": "@pytest.mark.perfkit(gate=False)\ndef test_spin"}
+    edits |= {"[1, 2]": "[1]", "def test_spin": "@pytest.mark.perfkit(gate=False)\ndef test_spin"}
     edits |= {'name = "demo"': 'name = "example"'}
     head = dict(MEASURING)
     for before, after in edits.items():
         head = {file: text.replace(before, after) for file, text in head.items()}
     trailer = "\n\nPerf-Accept: test_spin: It may be slower"
-    first = project.commit({**head, "uv.lock": "version = 1\n"}, f"Ask for less in every way{trailer}")
+    news = {"uv.lock": "version = 1\n", "tests/test_new.py": f"import work\n{benchmark('new', 'work.spin')}"}
+    first = project.commit({**head, **news}, f"Ask for less in every way{trailer}")
     strict = ("--exact-only", "--base", f"{first}~1")
 
     gated = project.gate(*strict)
@@ -110,8 +113,10 @@ def test_a_strict_gate_waits_for_a_person_where_the_change_edits_its_measuring(t
     assert (4, "CHANGED") == (gated.exit_code, gated.verdicts["measuring"]), gated.stderr
     assert {
         ("benchmark", "tests/test_speed.py", "head's on both sides"),
+        ("benchmark", "tests/test_new.py", "head's on both sides"),
         ("conftest", "tests/conftest.py", "head's on both sides"),
         ("helper", "tests/helpers.py", "each side's own"),
+        ("helper", "tests/rows.json", "each side's own"),
         ("marker", "tests/test_speed.py::test_spin", "base's decide"),
         ("perfkit", "pyproject.toml", "base's decide"),
         ("prepare", "tools/build.sh", "each side's own"),
@@ -124,9 +129,9 @@ def test_a_strict_gate_waits_for_a_person_where_the_change_edits_its_measuring(t
         ("CI", ".github/workflows/perf.yml", "none in this gate"),
     } == {(one["kind"], one["path"], one["effect"]) for one in gated.report["measuring"]}
     assert all(
-        ["tests/test_speed.py::test_spin"] == one["benchmarks"]
+        "tests/test_speed.py::test_spin" in one["benchmarks"]
         for one in gated.report["measuring"]
-        if one["kind"] in ("benchmark", "conftest", "helper", "marker")
+        if one["kind"] in ("conftest", "helper", "marker") or one["path"] == "tests/test_speed.py"
     )
     assert 4 == project.judge(gated.run_id).exit_code
 

@@ -51,6 +51,15 @@ def test_a_seed_that_no_ledger_holds_is_refused(tmp_path: Path, command: str, se
     assert done.stderr.endswith(f", found {seed}\n")
 
 
+def test_a_checkout_of_a_library_is_not_imported_for_it(tmp_path: Path) -> None:
+    (tmp_path / "rich").mkdir()
+    (tmp_path / "rich/__init__.py").write_text("raise SystemExit(70)")
+    program = [sys.executable, "-m", "perfkit", "gate", "--base", "HEAD"]
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert 2 == done.returncode, done.stderr
+
+
 @pytest.mark.parametrize(
     "error",
     ["OSError(5, 'Input/output error')", 'RuntimeError("one\\ntwo")'],

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from perfkit.model.comparisons import DoubtKind
 
-BENCH = "bench_it.py"
 _BENCH = """
 from app import work
 
@@ -40,6 +39,11 @@ class Gain:
     bench: str = _BENCH
     doubt: DoubtKind | None = None
     slow: bool = True
+
+    @property
+    def node(self) -> str:
+        """The benchmark, which may be one of an asv suite."""
+        return "suite/sums.py::Sums::time_it" if "class Sums" in self.bench else "bench_it.py::test_it"
 
     @property
     def head_text(self) -> str:
@@ -75,6 +79,27 @@ DATA = [float(number) for number in range(4000)]
 
 def test_it(benchmark):
     benchmark.pedantic(work, setup=lambda: (([*DATA],), {}), teardown=close, rounds=40)
+"""
+_ASV = """
+import app
+
+DATA = [float(number) for number in range(4000)]
+
+
+class Sums:
+    number = {number}
+
+    def setup(self):
+        self.data = DATA
+
+    def time_it(self):
+        app.work(self.data)
+"""
+_BY_ADDRESS = """
+def work(numbers):
+    if id(numbers) not in MEMO:
+        MEMO[id(numbers)] = compute(numbers)
+    return MEMO[id(numbers)]
 """
 _TUPLE = _BENCH.replace("[float", "tuple(float").replace("(4000)]", "(4000))")
 _BYTES = """
@@ -143,6 +168,12 @@ def work(numbers):
         MEMO[id(numbers)] = compute(numbers)
     return MEMO[id(numbers)]
 """,
+    ),
+    "by address in a suite of asv": Gain(
+        doubt="cache", bench=_ASV.format(number=0), before="MEMO = {}", head=_BY_ADDRESS
+    ),
+    "by address in rounds of a suite of asv": Gain(
+        doubt="cache", bench=_ASV.format(number=2), before="MEMO = {}", head=_BY_ADDRESS
     ),
     "by value": Gain(
         doubt="cache",
@@ -401,6 +432,24 @@ def work(texts, wanted):
         head="""
 def work(texts, wanted):
     return next(one for one in texts if likeness(texts[one], wanted) >= 0.3)
+""",
+    ),
+    "one buffer": Gain(
+        doubt="aliasing",
+        base="\ndef work(numbers):\n    return [one * one + 0 * sum(range(9)) for one in numbers]\n",
+        before="KEPT = [0.0] * 4000",
+        head="\ndef work(numbers):\n    KEPT[:] = [one * one for one in numbers]\n    return KEPT\n",
+    ),
+    "stale between refreshes": Gain(
+        doubt="other inputs",
+        base="\ndef work(numbers):\n    return sorted(one * one % 7.5 for one in numbers)\n",
+        before="KEPT = [0, None]",
+        head="""
+def work(numbers):
+    if KEPT[0] % 10 == 0:
+        KEPT[1] = sorted(one * one % 7.5 for one in numbers)
+    KEPT[0] += 1
+    return KEPT[1]
 """,
     ),
     "in each 500th call": Gain(

@@ -17,6 +17,8 @@ from perfkit.gating.counter_verdicts import (
     disagreements,
     numbers_that_decide,
 )
+from perfkit.gating.counters import left_out
+from perfkit.gating.rules import ComparedBenchmark
 from perfkit.model import Benchmark, Metric
 from perfkit.model.comparisons import Acceptance, Comparison, ExactComparison, MovedCause, exit_code
 from perfkit.model.counters import moved_counts, repeated
@@ -37,6 +39,16 @@ def counts(*found: Count, not_counted: Mapping[str, str] | None = None) -> Count
 def compared(base: Count, head: Count, *, training: bool = True) -> ExactComparison:
     (one,) = compare_counts(STEP, counts(base), counts(head), POLICY, training=training, gating=True)
     return one
+
+
+def test_a_count_that_decides_and_had_no_time_stays_open() -> None:
+    one = ComparedBenchmark(benchmark=STEP, margin=0.02, gating=True, limit_s=30.0)
+    found = left_out([one], {STEP.name}, POLICY)
+    without = left_out([one], (), POLICY)
+
+    assert (3, "not compared") == (exit_code(found.compared(POLICY)), found.results[STEP.name].result)
+    assert ((), 1, 1) == (without.compared(POLICY), len(without.notes), len(without.results))
+    assert not left_out([], (), POLICY).notes
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from perfkit.model import (
     Side,
     Status,
 )
-from perfkit.model.comparisons import Policy, Verdict
+from perfkit.model.comparisons import Comparison, Policy, Verdict
 from perfkit.model.policies import Disturbance, GatePolicy, judged_policy
 from perfkit.runner.lockstep.launch import Slot
 from perfkit.runner.lockstep.turns import LoopPlan, Timing
@@ -71,8 +71,8 @@ def _measured(launch: int, *, begins: Side = "base") -> MeasuredLaunch:
 
 def _judged(measured: Sequence[MeasuredLaunch]) -> list[Row]:
     rows = launch_rows(measured, COMPARED, CONTEXT)
-    verdicts: Mapping[str, Verdict] = {BENCHMARK.name: "REGRESSED"}
-    return [finished_row(row, verdicts, wall_s=12.345, continues=["r1", "r2"]) for row in rows]
+    found = {BENCHMARK.name: Comparison(benchmark=BENCHMARK, verdict="REGRESSED", margin=0.02)}
+    return [finished_row(row, found, wall_s=12.345, continues=["r1", "r2"]) for row in rows]
 
 
 def test_a_launch_is_a_row_for_each_side() -> None:

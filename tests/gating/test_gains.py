@@ -10,21 +10,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from gains import BENCH, FAKE, HONEST, Gain
+from gains import FAKE, HONEST, Gain
 from gating import git_project
 
-from perfkit.gating.gains import doubts_of, take_imports, take_looks
+from perfkit.config import AsvSuite
+from perfkit.gating.gains import doubts_of, is_unclear, take_imports, take_looks
 from perfkit.gating.noticing import notices_of
 from perfkit.gating.results import compare_calls, doubts_of_new_inputs
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.model import SIDES, Benchmark, Side
 from perfkit.model.comparisons import Doubt
 from perfkit.repo.code_units import units_of
+from perfkit.runner.lockstep.closer import Look
 from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, run_launch
 from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
 from perfkit.runner.lockstep.untimed import CountedSides
 
-NODE = f"{BENCH}::test_it"
 TRACED = "[tool.perfkit]\nmargin = '50%'\n[tool.perfkit.gate]\nalpha = 0.2\n"
 _MEMO = """MEMO = {}
 
@@ -41,13 +42,16 @@ def _kept(numbers):
 def _launched(gain: Gain, folder: Path) -> Iterator[Launcher]:
     """Write both sides of a change, and yield a launcher of them."""
     roots: dict[Side, Path] = {side: folder / side for side in SIDES}
+    file = gain.node.partition("::")[0]
     for side, text in zip(SIDES, (gain.base, gain.head_text), strict=True):
         roots[side].mkdir()
         (roots[side] / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
-        (roots[side] / BENCH).write_text(gain.bench)
+        (roots[side] / file).parent.mkdir(exist_ok=True)
+        (roots[side] / file).write_text(gain.bench)
         (roots[side] / "app.py").write_text(text)
     (folder / "launches").mkdir()
-    trees = MeasuredTrees(roots=roots, origins=(), paths=(BENCH,))
+    asv = AsvSuite(file="asv.conf.json", folder="suite", limit_s=20.0) if "/" in file else None
+    trees = MeasuredTrees(roots=roots, origins=(), paths=(file,), asv=asv)
     with Launcher(
         trees, folder=folder / "launches", environment=os.environ, seed=1, preload=[], cores=1
     ) as launcher:
@@ -55,29 +59,29 @@ def _launched(gain: Gain, folder: Path) -> Iterator[Launcher]:
         yield launcher
 
 
-def _launch(launcher: Launcher) -> LaunchRecord:
-    children = [launcher.start(side, nodes=[NODE]) for side in SIDES]
+def _launch(launcher: Launcher, node: str) -> LaunchRecord:
+    children = [launcher.start(side, nodes=[node]) for side in SIDES]
     rules = LaunchRules(launch_s=0.04, limit_s=lambda _: 60.0)
-    return run_launch(children, [NODE], plans={}, rules=rules)
+    return run_launch(children, [node], plans={}, rules=rules)
 
 
 def _doubts(gain: Gain, folder: Path) -> list[Doubt]:
     """Measure both sides of a change in a few launches, and look closer, as a gate does."""
     one = ComparedBenchmark(
-        benchmark=Benchmark(name=NODE, version="1"), margin=0.1, gating=True, limit_s=20.0
+        benchmark=Benchmark(name=gain.node, version="1"), margin=0.1, gating=True, limit_s=20.0
     )
-    unasked = CountedSides(counts={}, failures=(), reports={}, later=frozenset({NODE}))
+    unasked = CountedSides(counts={}, failures=(), reports={}, later=frozenset({gain.node}))
     with _launched(gain, folder) as launcher:
         # Other work on the machine may hide a gain in one launch.
-        timings = [_launch(launcher).timings[NODE] for _ in range(3)]
+        timings = [_launch(launcher, gain.node).timings[gain.node] for _ in range(3)]
         base_s = min(statistics.median(one.base_s) for one in timings)
         head_s = min(statistics.median(one.head_s) for one in timings)
         assert head_s < 0.9 * base_s
-        imports = take_imports(launcher, BENCH, time.monotonic() + 60.0)
-        found = doubts_of((base_s, head_s), take_looks(launcher, NODE, 20.0, base_s), imports)
-        if compare_calls(unasked, {NODE: one}, launcher)[NODE].result == "same":
-            found += doubts_of_new_inputs(launcher, one)
-        return found
+        imports = take_imports(launcher, gain.node.partition("::")[0], time.monotonic() + 60.0)
+        others = compare_calls(unasked, {gain.node: one}, launcher)[gain.node].result == "same"
+        looks = take_looks(launcher, one, base_s, others=others)
+        found = doubts_of((base_s, head_s), looks, imports)
+        return [*found, *doubts_of_new_inputs(launcher, one, looks)]
 
 
 FROZEN = """
@@ -96,7 +100,7 @@ def test_a_clock_that_stands_still_on_both_sides_fails(tmp_path: Path) -> None:
     gain = Gain(base=app.format(1000), head=app.format(9000), bench=FROZEN)
 
     with _launched(gain, tmp_path) as launcher:
-        failure = _launch(launcher).failures[0]
+        failure = _launch(launcher, gain.node).failures[0]
 
     assert "something replaces or stops it" in failure.message
 
@@ -114,6 +118,7 @@ def test_a_gain_that_is_none_is_named(name: str, tmp_path: Path) -> None:
 
 
 APP = """
+import functools
 import os
 
 {memo}def ask():
@@ -121,11 +126,15 @@ import os
     return sum(n * n for n in range(9000))
 
 
+{keeps}def fib(number):
+    return number if number < 2 else fib(number - 1) + fib(number - 2)
+
+
 def work(numbers):
     {key}return sum(n * n for n in numbers)
 """
 BENCHES = """
-from app import ask, work
+from app import ask, fib, work
 
 DATA = [float(number) for number in range(20_000)]
 
@@ -136,6 +145,10 @@ def test_work(benchmark):
 
 def test_ask(benchmark):
     benchmark.pedantic(ask, rounds=30)
+
+
+def test_fib(benchmark):
+    benchmark(fib, 12)
 """
 
 
@@ -145,7 +158,8 @@ def test_doubts_are_in_the_report_and_in_the_ledger(tmp_path: Path) -> None:
     What it rests on that is done before the calls is a line of its own.
     """
     key = "return MEMO.get(id(numbers)) or _kept(numbers)\n    "
-    base, head = APP.format(memo="", key="", asked="HOME"), APP.format(memo=_MEMO, key=key, asked="CI")
+    base = APP.format(memo="", key="", asked="HOME", keeps="")
+    head = APP.format(memo=_MEMO, key=key, asked="CI", keeps="@functools.cache\n")
     project = git_project(
         tmp_path, {"pyproject.toml": TRACED, "app.py": base, "benchmarks/test_app.py": BENCHES}
     )
@@ -155,12 +169,36 @@ def test_doubts_are_in_the_report_and_in_the_ledger(tmp_path: Path) -> None:
 
     assert 0 == gated.exit_code, gated.stderr
     kinds = {name: [one["kind"] for one in found["doubts"]] for name, found in gated.comparisons.items()}
-    assert {"test_work": ["cache"], "test_ask": ["notices measuring"]} == kinds
+    assert {"test_work": ["cache"], "test_ask": ["notices measuring"], "test_fib": ["cache"]} == kinds
     assert "IMPROVED" == gated.verdicts["test_work"]
     judged = project.judge(gated.run_id)
     assert kinds == {
         name: [one["kind"] for one in found["doubts"]] for name, found in judged.comparisons.items()
     }
+
+
+def test_a_look_that_cannot_rule_out_a_cache_is_unclear() -> None:
+    def look(same_s: float, moved_s: float) -> Look:
+        return Look(
+            times={"first": moved_s, "same": same_s, "moved": moved_s},
+            own_s=same_s,
+            outside_s=0.0,
+            before_s=0.0,
+            follows=True,
+            overwritten=False,
+            touched=(),
+            others=(),
+            layout=1,
+        )
+
+    def looks(*moved_s: float) -> list[Mapping[Side, Look]]:
+        return [{"base": look(1e-2, 1e-2), "head": look(1e-3, one)} for one in moved_s]
+
+    claimed = 1e-2, 1e-3
+    assert ["cache"] == [one.kind for one in doubts_of(claimed, looks(9e-3, 9e-3, 9.1e-3))]
+    assert [] == doubts_of(claimed, unclear := looks(9e-3, 6e-3, 2e-3))
+    assert is_unclear(claimed, unclear)
+    assert not is_unclear(claimed, looks(1e-3, 2e-3, 1e-3))
 
 
 # Each asks for something that only a measured process has.
@@ -171,6 +209,9 @@ NOTICING = {
     "sys._getframe": "import sys\n\ndef work():\n    return sys._getframe(1).f_code.co_name\n",
     "inspect.stack": "import inspect\n\ndef work():\n    return len(inspect.stack()) > 30\n",
     "traceback.extract_stack": "import traceback\n\ndef work():\n    return traceback.extract_stack()\n",
+    "sys.stdin": "import sys\n\nFAST = sys.stdin is None\n",
+    "isatty": "import sys\n\nFAST = not sys.stdout.isatty()\n",
+    ".git": "from pathlib import Path\n\nFAST = not Path(__file__).with_name('.git').is_dir()\n",
     "gc.isenabled": "import gc\n\ndef work():\n    return gc.isenabled()\n",
     "sys.gettrace": "import sys\n\ndef work():\n    return sys.gettrace() is None\n",
     "PERFKIT_LOCK_FOLDER": "import os\n\nFAST = os.environ.get('PERFKIT_LOCK_FOLDER')\n",
@@ -196,6 +237,8 @@ def work(x):
     raise ValueError("install pytest first", torch.stack([x]), x.isenabled())
 """
     assert [] == [*notices_of("app.py", units_of(b""), units_of(text.encode()))]
+    looks = [units_of(NOTICING[word].encode()) for word in ("inspect.stack", "sys._getframe")]
+    assert [] == [*notices_of("app.py", *looks)]
 
 
 @pytest.mark.parametrize("name", _params(HONEST))

@@ -87,10 +87,8 @@ def _malloc_info() -> Callable[[], _Malloc] | None:
 
 def _native_bytes() -> int:
     read = _malloc_info()
-    if read is None:
-        return 0
-    found = read()
-    return int(found.uordblks + found.hblkhd)
+    found = None if read is None else read()
+    return 0 if found is None else int(found.uordblks + found.hblkhd)
 
 
 def _device_bytes() -> int:
@@ -324,9 +322,7 @@ class Readings:
         if min(unexplained) > 0:
             graph = next((key for key in amounts if key[0] == _GRAPH), (_NATIVE, ""))
             amounts[graph] = amounts.get(graph, 0.0) + min(unexplained) / calls
-        values = (
-            (sum(pair[half] for pair in growing.values()) + unexplained[half]) / calls for half in (0, 1)
-        )
+        values = (sum(halves) / calls for halves in zip(unexplained, *growing.values(), strict=True))
         return Count(
             metric=KEPT,
             unit="B",
@@ -341,7 +337,8 @@ class Readings:
 
     def _most_unexplained(self, native: tuple[float, float] | None, calls: int) -> tuple[float, float]:
         pairs = self._unexplained(None if native is None else (native[0] * calls, native[1] * calls))
-        return (sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs))
+        first, last = map(sum, zip(*pairs, strict=True))
+        return first, last
 
     def _unexplained(self, native: tuple[float, float] | None) -> list[tuple[float, float]]:
         """Return by how much malloc and devices grow beyond what is known by its place."""
@@ -451,15 +448,11 @@ class _Kept:
 
     def named(self) -> dict[str, str | None]:
         """Return the type of most of the bytes at each place; None where a limit bounds what is held."""
-        if not self._places:
-            return {}
-        self._search()
+        if self._places:
+            # What the tree's own modules hold comes first, then what was made last, oldest first.
+            self._walk(self._modules)
+            self._walk(gc.get_objects()[-_MOST_OBJECTS:])
         return {place: self._name(list(found.values())) for place, found in self._at.items()}
-
-    def _search(self) -> None:
-        """Look at what the tree's own modules hold, then at what was made last, oldest first."""
-        self._walk(self._modules)
-        self._walk(gc.get_objects()[-_MOST_OBJECTS:])
 
     def _walk(self, roots: Sequence[object]) -> None:
         waiting = collections.deque(roots)
@@ -478,16 +471,17 @@ class _Kept:
                     continue
                 self._holders[id(part)] = one
                 # A dictionary or tuple of texts and numbers alone is not tracked.
-                if gc.is_tracked(part) or isinstance(part, (dict, tuple)):
+                if gc.is_tracked(part) or issubclass(type(part), (dict, tuple)):
                     waiting.append(part)
                 else:
                     self._note(part)
 
     def _is_elsewhere(self, one: object) -> bool:
         """Return whether something is code of a library, through which all else could be reached."""
-        if isinstance(one, (type, FunctionType)):
+        # `isinstance` would ask each object for its `__class__`, which may raise.
+        if issubclass(type(one), (type, FunctionType)):
             return all(one.__module__ != module.get("__name__") for module in self._modules)
-        return isinstance(one, ModuleType)
+        return issubclass(type(one), ModuleType)
 
     def _note(self, one: object) -> None:
         place = self._place_of(one)
@@ -523,12 +517,9 @@ def _has_limit(one: object) -> bool:
     if isinstance(one, _LRU_CACHE):
         return one.cache_parameters()["maxsize"] is not None
     attributes = getattr(one, "__dict__", None) if not isinstance(one, (dict, list, tuple)) else None
-    if not isinstance(attributes, dict):
-        return False
-    return any(
-        isinstance(value, int) and value > 0 and name.endswith(_LIMITS)
+    return isinstance(attributes, dict) and any(
+        isinstance(name, str) and name.endswith(_LIMITS) and isinstance(value, int) and value > 0
         for name, value in attributes.items()
-        if isinstance(name, str)
     )
 
 

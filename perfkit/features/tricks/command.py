@@ -38,7 +38,7 @@ from perfkit.identity import new_run_id, utc_now
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Benchmark, Row, Source
-from perfkit.model.comparisons import Comparison, Policy, Verdict
+from perfkit.model.comparisons import Comparison, Policy
 from perfkit.model.counters import is_count
 from perfkit.model.policies import JudgedPolicy
 from perfkit.model.progress import ComparisonProgress
@@ -204,7 +204,7 @@ class _Run:
         self._commit = read_commit(project.root, ignored=(*project.output_paths, request.ledger))
         self._run_id, self._recorded_at = new_run_id(), utc_now()
         self._described: RunContext | None = None
-        self._verdicts: dict[str, Verdict] = {}
+        self._judged: dict[str, Comparison] = {}
 
     def run(self, folder: Path) -> TricksReport:
         """Measure in the folder, file the rows, and return their report."""
@@ -224,7 +224,7 @@ class _Run:
                 self._measure(plan, folder / "together", run, deadline=deadline)
             facts = TricksRun(arguments=self._request.arguments, left_out=dict(self._left_out))
             wall_s = time.monotonic() - begun
-            finished = (finished_row(row, self._verdicts, wall_s=wall_s) for row in run.rows)
+            finished = (finished_row(row, self._judged, wall_s=wall_s) for row in run.rows)
             rows = [replace(row, policy=replace(_policy(row), run=facts)) for row in finished]
             unrecorded = None
             try:
@@ -274,7 +274,7 @@ class _Run:
             else finding_on_failure(state.compared, state.failure)
             for state in comparison.states.values()
         ]
-        self._verdicts |= {one.benchmark.name: one.verdict for one in judged}
+        self._judged |= {one.benchmark.name: one for one in judged}
         timed = {row.outcome.benchmark.name for row in run.rows}
         findings = [
             finding_row(one, context)

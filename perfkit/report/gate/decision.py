@@ -337,7 +337,9 @@ def _of_results(
     elif counts and report.exit_code == EXIT_NOT_MEASURED:
         yield f"{several} that {'decides' if len(counts) == 1 else 'decide'} could not be counted on head"
     elif counts and report.exit_code == EXIT_INCONCLUSIVE:
-        yield f"whether {several} grew is open: values of both sides overlap ({_largest(counts, names)})"
+        overlap = f"values of both sides overlap ({_largest(counts, names)})"
+        why = "the budget was over" if all(one.base is None for one in counts) else overlap
+        yield f"whether {several} grew is open: {why}"
     elif counts:
         grew = "the count did not grow" if len(counts) == 1 else f"none of {several} grew"
         yield f"{grew} by more than is allowed"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 from perfkit.agent.channel import Message
 from perfkit.errors import NotMeasuredError
@@ -15,55 +15,69 @@ from perfkit.runner.lockstep.runner import BenchmarkError, Runner
 
 # Calls to their end take so long on base. What ends later is not waited for.
 _TO_THE_END_S, _MOST_CALLS, _LIMIT_S = 0.15, 20_000, 1.0
-# Of a benchmark that allows fewer calls, these alone are made.
-_FEW_CALLS = 12
 
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
     """What one process of a side saw: ``times`` in seconds by the form of calls (``perfkit.agent.fresh``).
 
-    A call took ``own_s`` by its own clock, and ``whole_s`` with all that it leaves to others, by the
-    coordinator's. ``touched`` are the files and processes that calls opened and started. Before them, the
-    test's set-up took ``set_up_s``, in which it made ``warm_up`` calls.
+    A call took ``own_s`` by its own clock, and ``outside_s`` more with all that it leaves to others.
+    ``touched`` are the files and processes that calls opened and started. The test took ``before_s`` up to
+    its calls, besides calls like these. ``others`` are results for inputs drawn from ``layout``, by form: of
+    the process's first calls, and of its last ones.
     """
 
-    times: Mapping[str, float] = field(default_factory=dict)
-    follows: bool | None = None
-    own_s: float | None = None
-    whole_s: float | None = None
-    touched: frozenset[str] = frozenset()
-    set_up_s: float = 0.0
-    warm_up: int = 0
-
-    @property
-    def before_s(self) -> float:
-        """What its set-up took besides calls like the later ones."""
-        return self.set_up_s - self.warm_up * self.times.get("same", self.own_s or 0.0)
+    times: Mapping[str, float]
+    own_s: float
+    outside_s: float
+    before_s: float
+    follows: bool | None
+    overwritten: bool
+    touched: Collection[str]
+    others: Sequence[Mapping[str, Message]]
+    layout: int
 
 
 def look_closer(
-    launcher: Launcher, node: str, order: Sequence[Side], *, watch: bool, limit_s: float, base_s: float
+    launcher: Launcher,
+    node: str,
+    order: Sequence[Side],
+    *,
+    watch: bool,
+    others: bool,
+    limit_s: float,
+    base_s: float,
 ) -> Mapping[Side, Look] | None:
     """Look at a benchmark once on each side, with inputs that are alike; None where it failed on one.
 
-    With ``watch`` what calls open is noted, which makes their times longer. A call takes ``base_s`` on base.
+    With ``watch`` what calls open is noted, which makes their times longer; with ``others`` calls with other
+    inputs are made. A call takes ``base_s`` on base.
     """
     launcher.draw_layout()
     calls = int(min(max(_TO_THE_END_S / base_s, 1), _MOST_CALLS))
 
     def look(side: Side) -> Look:
         with _arrived(launcher, side, node, limit_s) as (runner, most, wishes):
-            found = Look(set_up_s=wishes.get("set_up_s", 0.0), warm_up=wishes.get("warm_up", 0))
-            if most >= _FEW_CALLS:
-                seen = runner.look(launcher.layout, watch=watch)
-                touched = frozenset(seen["touched"])
-                found = replace(found, times=seen["times"], follows=seen["follows"], touched=touched)
+            seen = runner.look(launcher.layout, launcher.root(side), watch=watch, others=others)
             if most == math.inf:
-                return _to_the_end(runner, found, calls)
-        # What allows few calls makes them in another process.
-        with _arrived(launcher, side, node, limit_s) as (runner, most, _):
-            return _to_the_end(runner, found, int(min(calls, most)))
+                whole_s, own_s = runner.call_to_the_end(calls, _LIMIT_S)
+        made = int(min(calls, most))
+        if most != math.inf:
+            # What allows few calls makes them in another process.
+            with _arrived(launcher, side, node, limit_s) as (runner, _, _):
+                whole_s, own_s = runner.call_to_the_end(made, _LIMIT_S)
+        call_s = seen["times"].get("same", own_s / made)
+        return Look(
+            times=seen["times"],
+            follows=seen["follows"],
+            overwritten=seen["overwritten"],
+            touched=seen["touched"],
+            others=seen["others"],
+            own_s=own_s / made,
+            outside_s=(whole_s - own_s) / made,
+            before_s=wishes.get("set_up_s", 0.0) - wishes.get("warm_up", 0) * call_s,
+            layout=launcher.layout,
+        )
 
     try:
         return {side: look(side) for side in order}
@@ -85,8 +99,3 @@ def _arrived(
         yield runner, math.inf if rounds is None else rounds * (wishes["loops"] or 1), wishes
     finally:
         child.end()
-
-
-def _to_the_end(runner: Runner, look: Look, calls: int) -> Look:
-    whole_s, own_s = runner.call_to_the_end(calls, _LIMIT_S)
-    return replace(look, own_s=own_s / calls, whole_s=whole_s / calls)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import re
 import signal
@@ -72,6 +73,8 @@ _IN_USE = re.compile(
 # Where a benchmark allows this many calls and rounds, one may be spent on learning how long they last; where
 # they last this many seconds, a launch takes fewer.
 _MANY_CALLS, _MANY_ROUNDS, _MANY_CALLS_S = 100, 10, 2.0
+# Where benchmarks take longer than this on average, none begins after the time of a launch is over.
+_LONG_S = 2.0
 # A process takes seconds to begin to use an accelerator, so a launch there times a second at least.
 _LAUNCH_ON_DEVICE_S = 1.0
 
@@ -143,12 +146,14 @@ class LaunchRecord:
 class LaunchRules:
     """The seconds that a launch spends on a benchmark at least, and those it may send nothing at most.
 
-    ``check_s`` are those that a check may take, whether the sides disturb one another on an accelerator.
+    ``check_s`` are those that a check may take, whether the sides disturb one another on an accelerator. When
+    it is ``until`` on the monotonic clock, no benchmark begins where the others take long.
     """
 
     launch_s: float
     limit_s: Callable[[str], float]
     check_s: float = 0.0
+    until: float = math.inf
 
 
 def shared_libraries(base: SideReport, head: SideReport) -> tuple[str, ...]:
@@ -197,6 +202,10 @@ def run_launch(
     try:
         for node in nodes:
             begun = time.monotonic()
+            if begun > rules.until and sum(seconds.values()) > _LONG_S * len(seconds):
+                for child in children:
+                    child.over.add(node)
+                continue
             try:
                 timings[node] = _measure(node, children, plans, rules, ready)
             except BenchmarkError as error:

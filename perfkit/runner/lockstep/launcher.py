@@ -132,7 +132,8 @@ class Launcher:
         self._trees, self.folder = trees, folder
         self._environment = environment
         self._random = random.Random(seed)  # noqa: S311 (an experiment's order, not a secret)
-        self._layout = 0
+        # The seed of layouts and inputs that was drawn last.
+        self.layout = 0
         self._extends_preload = preload is None
         self._modules: tuple[str, ...] = ()
         autoload = not environment.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
@@ -174,11 +175,6 @@ class Launcher:
     def warms_pairs(self) -> bool:
         """Whether launches ``alone`` of a benchmark on an accelerator can warm up several at once."""
         return min(self._most_pairs, max(self.residents.room.values(), default=0)) > 1
-
-    @property
-    def layout(self) -> int:
-        """The seed of layouts and inputs that was drawn last."""
-        return self._layout
 
     def root(self, side: Side) -> Path:
         """Return the tree of a side."""
@@ -450,7 +446,7 @@ class Launcher:
             caches=str(self.folder / f"caches-{side}"),
             began=self._trees.began,
             oldest=self._trees.oldest,
-            layout=self._layout,
+            layout=self.layout,
         )
         if nodes and side in self._zygotes and tracing is None:
             return self._zygotes[side].start(assignment)
@@ -565,7 +561,7 @@ class Launcher:
 
     def draw_layout(self) -> None:
         """Draw the seed of layouts and inputs for both sides, which are as alike then as their code."""
-        self._layout = self._random.randrange(1 << 32)
+        self.layout = self._random.randrange(1 << 32)
 
     def _next_environment(self) -> dict[str, str]:
         hash_seed = self._random.randrange(1, 2**32)

@@ -268,9 +268,10 @@ class Runner:
         self.child.stop()
         return worked
 
-    def look(self, seed: int, *, watch: bool) -> Message:
+    def look(self, seed: int, root: Path, *, watch: bool, others: bool) -> Message:
         """Have it take a closer look at its calls, as ``perfkit.agent.fresh`` does."""
-        return self._asked({"kind": "look", "seed": seed, "watch": watch}, "looked")
+        order = {"kind": "look", "seed": seed, "root": str(root), "watch": watch, "others": others}
+        return self._asked(order, "looked")
 
     def call_to_the_end(self, calls: int, limit_s: float) -> tuple[float, float]:
         """Let it make calls, finish what they left to others and collect their garbage.

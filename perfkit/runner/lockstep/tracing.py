@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,14 +110,21 @@ def trace_sides(
     return {"base": base, "head": head}
 
 
-def _halves(nodes: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split benchmarks into two parts that take about as long, those that may share a process together."""
+def _halves(nodes: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Split benchmarks into two parts that take about as long, those that may share a process together.
+
+    One process of each file has its turn, so that a file of long ones leaves time for the others.
+    """
     groups: list[tuple[str, ...]] = []
     for _, variants in itertools.groupby(nodes, key=lambda node: node.partition("[")[0]):
         left = tuple(variants)
         groups += [left[at : at + _MOST_TOGETHER] for at in range(0, len(left), _MOST_TOGETHER)]
-    first, second = (tuple(itertools.chain.from_iterable(groups[at::2])) for at in range(2))
-    return first, second
+    for half in (groups[0::2], groups[1::2]):
+        files: dict[str, list[tuple[str, ...]]] = {}
+        for group in half:
+            files.setdefault(group[0].partition("::")[0], []).append(group)
+        turns = itertools.zip_longest(*files.values(), fillvalue=())
+        yield tuple(node for turn in turns for group in turn for node in group)
 
 
 def _await(child: Child, until: float) -> frozenset[str]:
