@@ -98,7 +98,6 @@ class _Steps:
                 raise _EnoughSteps
 
     def _extend_step(self) -> None:
-        # The next steps are whole ones, of which the last is kept.
         if self._done < self._steps:
             self._watch.end_iteration()
 

@@ -34,7 +34,6 @@ def register(app: typer.Typer) -> None:
             "perfkit profile --ranks 2 train.py --out first.stat -- --epochs 1",
             "perfkit profile --out first.stat torchrun --nproc-per-node 2 train.py --epochs 1",
             "perfkit profile train --lines auto",
-            "perfkit profile train --lines package.losses:triplet_loss",
             "perfkit profile train --passes clean,memory --steps 20",
             "perfkit profile train --firefox train.firefox.json",
         ),

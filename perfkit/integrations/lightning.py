@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-from pathlib import Path
 from typing import Any
 
 from perfkit.commands.training import TrainingRecord
-from perfkit.profiling.passes.training import StepPlan
+from perfkit.integrations import Followed
 
 
 def _callback_class() -> Any:  # noqa: ANN401 (a class of either package)
@@ -31,34 +30,12 @@ def _callback_class() -> Any:  # noqa: ANN401 (a class of either package)
     )
 
 
-class PerfkitCallback(_callback_class()):  # type: ignore[misc]
+class PerfkitCallback(Followed, _callback_class()):  # type: ignore[misc]
     """Times the steps of ``Trainer.fit``, reports what they wait for, and files all that under the commit.
 
     A step ends with the batch after which an optimizer stepped, so that accumulated gradients are one step.
-    Validations and checkpoints are no part of a step. The first ``warmup`` steps are
-    left alone; ``steps`` are timed, ``balance`` others are watched by turns with these, phase by phase, and
-    with ``counts`` three are counted. ``name`` is that of the module's class unless it is given, and
-    ``ledger`` the configured one. No error in here stops the training.
-
-    Raises:
-        UsageError: a number makes no sense.
+    Its arguments are those of `Followed`.
     """
-
-    def __init__(
-        self,
-        name: str | None = None,
-        *,
-        warmup: int = 10,
-        steps: int = 200,
-        balance: int = 40,
-        counts: bool = False,
-        ledger: str | Path | None = None,
-    ) -> None:
-        super().__init__()
-        self._name, self._ledger = name, ledger
-        self._plan = StepPlan(warmup=warmup, steps=steps, balance=balance, counts=counts)
-        self._record: TrainingRecord | None = None
-        self._steps_before = 0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401 (Lightning's own)
         """Begin."""

@@ -455,6 +455,8 @@ def _hook_cost(balance: Balance) -> str:
     if balance.cost is None:
         return ""
     cost = balance.cost
+    if cost.high - cost.low > 1:
+        return "what the hooks cost is not known: the machine was too busy"
     low, middle, high = (100 * (value - 1) for value in (cost.low, cost.ratio, cost.high))
     return f"the hooks cost {middle:+.1f} % of a step ({low:+.1f} to {high:+.1f}): the means are without that"
 

@@ -19,8 +19,8 @@ from perfkit.model import PassName, PassSummary, PeriodTime
 from perfkit.phases import announce_steps, count_marked_steps, steps_are_announced
 from perfkit.profiling.passes.balance import Moment
 from perfkit.profiling.passes.periods import Periods
+from perfkit.profiling.passes.target_code import calling_loop, optimizer_exists
 from perfkit.profiling.passes.targets import TURN, StepLine, Unit, call_at
-from perfkit.profiling.passes.units import calling_loop, optimizer_exists
 
 # After so many backward passes without a step, it is looked whether there is an optimizer at all.
 _BY_HAND = 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -13,11 +14,12 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
 from perfkit.model import Status
 from perfkit.profiling.passes.exchange import Problem
+from perfkit.profiling.passes.targets import StepLine, loop_around
 from perfkit.runner.targets import without_cell
 
 _HARNESS = Path(__file__).resolve().parent
@@ -44,7 +46,7 @@ class OwnCode:
             return False
         if any(path.is_relative_to(package) for package in self.packages):
             return True
-        return any(path.is_relative_to(tree) for tree in self.trees) and not is_installed_file(path)
+        return any(path.is_relative_to(tree) for tree in self.trees) and not _is_installed(path)
 
     def shown(self, file: str) -> str:
         """Return a file's name for people: relative to the project's root, or from the library's name on."""
@@ -53,7 +55,7 @@ class OwnCode:
             return file
         if is_harness(file):
             return f"perfkit/profiling/{path.name}"
-        if path.is_relative_to(self.root) and not is_installed_file(path):
+        if path.is_relative_to(self.root) and not _is_installed(path):
             return path.relative_to(self.root).as_posix()
         for place in _INSTALLED:
             if place in path.parts:
@@ -95,8 +97,7 @@ def _module_places(name: str) -> list[Path]:
     return [Path(spec.origin)] if spec.origin else []
 
 
-def is_installed_file(path: Path) -> bool:
-    """Return whether a file is part of a library, the standard one too."""
+def _is_installed(path: Path) -> bool:
     if any(part in _INSTALLED for part in path.parts) or path.is_relative_to(_standard_library()):
         return True
     return sys.prefix != sys.base_prefix and path.is_relative_to(sys.prefix)
@@ -104,6 +105,27 @@ def is_installed_file(path: Path) -> bool:
 
 def _standard_library() -> Path:
     return Path(sysconfig.get_path("stdlib"))
+
+
+def optimizer_exists() -> bool:
+    """Return whether there is an optimizer of torch, which may step later than this."""
+    from torch.optim import Optimizer
+
+    return any(issubclass(type(one), Optimizer) for one in gc.get_objects())
+
+
+def calling_loop() -> StepLine | None:
+    """Return the innermost loop of the user's code that runs now, None where there is none."""
+    perfkit = Path(__file__).parents[2]
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 (as documented)
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        if path.suffix == ".py" and not (_is_installed(path) or path.is_relative_to(perfkit)):
+            found = loop_around(path, frame.f_lineno, frame.f_code.co_firstlineno)
+            if found is not None:
+                return found
+        frame = frame.f_back
+    return None
 
 
 def describe_failure(error: BaseException, name: str, own: OwnCode) -> Problem:

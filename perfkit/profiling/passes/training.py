@@ -35,7 +35,7 @@ from perfkit.profiling.passes.balance import (
 )
 from perfkit.profiling.passes.launch import ratio_of_turns
 from perfkit.profiling.passes.periods import Periods
-from perfkit.profiling.passes.units import optimizer_exists
+from perfkit.profiling.passes.target_code import optimizer_exists
 
 _Kind = Literal["left alone", "timed", "watched", "counted"]
 # Timed and watched steps take turns of this many, so that the machine affects both alike.
