@@ -18,7 +18,8 @@ class StepEnds:
         self._end, self._extend = end, extend
         self.last, self.is_late = last, False
         self._numbers: WeakKeyDictionary[object, int] = WeakKeyDictionary()
-        self.optimizers = 0
+        # How many have stepped, and how many at most in one step.
+        self.optimizers = self.most = 0
         self._stepped: set[int] = set()
         self._gave: WeakSet[object] = WeakSet()
         self._gave_before: WeakSet[object] = WeakSet()
@@ -35,10 +36,11 @@ class StepEnds:
         number = self._number(optimizer)
         if self._extensible and not self._stepped and number not in self._extensible:
             self._extensible.add(number)
-            self.last = number
+            self.last, self.most = number, max(self.most, len(self._extensible))
             self._extend()
             return
         self._stepped.add(number)
+        self.most = max(self.most, len(self._stepped))
         if self.last is None or (self.last < self.optimizers and self.last not in self._numbers.values()):
             self.last = number
         if number == self.last:

@@ -24,7 +24,6 @@ from perfkit.profiling.passes.targets import TURN, StepLine, Unit, call_at
 
 # After so many backward passes without a step, it is looked whether there is an optimizer at all.
 _BY_HAND = 20
-_SEVERAL = 2
 
 
 class EnoughSteps(BaseException):
@@ -146,7 +145,7 @@ class Meter:
             return self._unit.line.title
         if self.is_marked:
             return "a batch of a loader" if self._unit.loader else "marked"
-        return "an optimizer's step" if self._step_ends.optimizers < _SEVERAL else "all optimizers' steps"
+        return "all optimizers' steps" if self._step_ends.most > 1 else "an optimizer's step"
 
     def _on_update(self, optimizer: object, *_: object) -> None:
         if not self.is_marked:
