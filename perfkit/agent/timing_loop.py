@@ -168,17 +168,17 @@ def _counted(order: Message, work: Work, seed: Sequence[object]) -> Message:
 def _looked(order: Message, work: Work, seed: Sequence[object]) -> Message:
     """Time calls in several forms, and return what calls with other inputs give, as the order asks for.
 
-    These are made as the first calls and as the last ones, after many with the benchmark's own inputs.
+    These are made first, or after many calls with the benchmark's own inputs.
     """
     calls, own = _most_calls(work), work.target
+    targets: dict[str, Target] = {}
+    # All are made before the first call, which may leave something in the benchmark's own inputs.
+    for form in OTHER_FORMS[:: -1 if order["seed"] % 2 else 1]:
+        target = with_other_inputs(own, form, seed) if order["others"] and own else None
+        if target is not None and len(targets) < calls:
+            targets[form] = target
 
     def others() -> Message:
-        targets: dict[str, Target] = {}
-        # All are made before the first call, which may leave something in the benchmark's own inputs.
-        for form in OTHER_FORMS[:: -1 if order["seed"] % 2 else 1]:
-            target = with_other_inputs(own, form, seed) if order["others"] and own else None
-            if target is not None and len(targets) < calls:
-                targets[form] = target
         found: Message = {}
         for form, target in targets.items():
             # Code that gets an input which it does not expect raises anything.
@@ -186,12 +186,10 @@ def _looked(order: Message, work: Work, seed: Sequence[object]) -> Message:
                 found[form] = described_call(target, {}, node=work.node, root=Path(order["root"]), seed=seed)
         return found
 
-    first = others()
-    if calls < _FEW_CALLS:
-        return {**look(None, seed=0, watch=False, most_calls=0), "others": [first]}
-    left = calls - 2 * len(OTHER_FORMS)
-    answer = look(own, seed=order["seed"], watch=order["watch"], most_calls=left)
-    return {**answer, "others": [first, others()]}
+    first = others() if order["others"] == "first" or calls < _FEW_CALLS else None
+    timed = own if calls >= _FEW_CALLS else None
+    answer = look(timed, seed=order["seed"], watch=order["watch"], most_calls=calls - len(targets))
+    return {**answer, "others": others() if first is None else first}
 
 
 def _state_of_device() -> Message:

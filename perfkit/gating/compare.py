@@ -247,7 +247,7 @@ class _Comparing:
             with_result(one, result.results) for one in self._judged(timing.states if timing else {})
         )
         faster = {one.benchmark.name for one in judged if is_faster(one) and not one.costs_more_cpu}
-        judged, unseen = doubt_gains(
+        judged = doubt_gains(
             judged, self._compared, self.sides.launcher, log=self.progress.info, until=self._end(timing)
         )
         counters = result.compared(self.method.counter_policy, faster)
@@ -268,7 +268,7 @@ class _Comparing:
             comparisons=comparisons,
             exact=(*counters, *slow_first_calls(judged)),
             loaded=self._loaded(timing, result),
-            notes=(*unseen, *result.notes, *drawn_otherwise(result.results), *self._notes(timing)),
+            notes=(*result.notes, *drawn_otherwise(result.results), *self._notes(timing)),
             timed_s=timed_s,
             counted_s=counted_s,
             unrecorded=unrecorded,

@@ -17,11 +17,16 @@ from perfkit.model import SIDES, Side
 from perfkit.model.comparisons import Comparison, Doubt, DoubtKind
 from perfkit.runner.lockstep.closer import Look, look_closer
 from perfkit.runner.lockstep.launcher import Launcher
-from perfkit.units import human_seconds, listed
+from perfkit.units import human_seconds
 
 # A benchmark is looked at in this many launches, in the fewest where they or its calls take long; after this
 # many seconds no other one is.
 _LAUNCHES, _FEWEST, _LONG_S, _LONG_CALL_S, _ALL_S = 6, 3, 8.0, 0.25, 60.0
+# They have this many seconds, whatever is left of the budget.
+_LEAST_S = 20.0
+# So many launches begin with other inputs, and their times do not count.
+_AHEAD = 2
+_SEEN = 0.25
 # A gain is gone where less than this share of it remains, by some standard errors; it is itself beyond more.
 _HALF, _ERRORS, _ERRORS_OF_GAIN, _MANY = 0.5, 3.0, 5.0, 5
 # Many calls hold at least half of what was put off, where they hold any of it.
@@ -32,11 +37,12 @@ _SHORT_S = 2e-5
 # The forms of calls with new inputs, and those with the same ones.
 _FRESH = (("copied", "same"), ("moved", "same"), ("shuffled", "again"))
 _HITS = "only cache hits are timed: its later calls run none of the functions that its first one runs"
+_UNSEEN = "it could not be looked at more closely in time, or failed there"
+_UNCLEAR = "its calls with other inputs were too few or scattered too much to rule out a cache"
 # Smaller gains are hidden by the scatter of few calls.
 _LARGE = 0.7
 # Less time before the calls does not count; to read a longer file takes a part of that to import.
 _LEAST_BEFORE_S, _LEAST_IMPORT_S = 2e-5, 1e-3
-_MOST_LISTED = 5
 # Names of temporary files differ from call to call.
 _DRAWN = re.compile(r"tmp\w+|[0-9a-f]{6,}|\d+")
 
@@ -50,12 +56,13 @@ def doubt_gains(
     *,
     log: Callable[[str], None],
     until: float = math.inf,
-) -> tuple[tuple[Comparison, ...], tuple[str, ...]]:
-    """Return comparisons with the doubts that a closer look raises at those that became faster, and notes."""
-    until = min(time.monotonic() + _ALL_S, until)
+) -> tuple[Comparison, ...]:
+    """Return comparisons with the doubts that a closer look raises at those that became faster."""
+    now = time.monotonic()
+    until = min(now + _ALL_S, max(now + _LEAST_S, until))
     if any(map(is_faster, judged)):
         launcher.renew()
-    found, unseen, unclear = [], [], []
+    found = []
     imports: dict[str, Sequence[Pair]] = {}
     for one in judged:
         name = one.benchmark.name
@@ -72,20 +79,14 @@ def doubt_gains(
                 doubts += doubts_of((one.base_s, one.head_s), looks, imports[file])
                 doubts += doubts_of_new_inputs(launcher, known, looks)
             else:
-                unseen.append(name.rpartition("::")[2])
+                doubts.append(Doubt(kind="not compared", text=_UNSEEN))
             if all(doubt.kind != "cache" for doubt in doubts):
                 if known.cached:
                     doubts.append(Doubt(kind="cache", text=_HITS))
                 elif looks and is_unclear((one.base_s, one.head_s), looks):
-                    unclear.append(name.rpartition("::")[2])
+                    doubts.append(Doubt(kind="not compared", text=_UNCLEAR))
         found.append(one.doubted(*doubts))
-    notes = {
-        "could not be looked at more closely in time, or failed there": unseen,
-        "calls in a closer look were too few or scattered too much to rule out a cache": unclear,
-    }
-    return tuple(found), tuple(
-        f"{listed(names, _MOST_LISTED)} became faster, and {words}" for words, names in notes.items() if names
-    )
+    return tuple(found)
 
 
 def take_looks(
@@ -94,15 +95,16 @@ def take_looks(
     """Look at a benchmark in some launches, the first of which watches what calls open."""
     found: list[Mapping[Side, Look]] = []
     begun = time.monotonic()
-    for number in range(_LAUNCHES):
-        if number >= _FEWEST and (base_s > _LONG_CALL_S or time.monotonic() - begun > _LONG_S):
+    ahead = _AHEAD if others else 0
+    for number in range(ahead + _LAUNCHES):
+        if number >= ahead + _FEWEST and (base_s > _LONG_CALL_S or time.monotonic() - begun > _LONG_S):
             break
         look = look_closer(
             launcher,
             one.benchmark.name,
             SIDES[:: -1 if number % 2 else 1],
             watch=number == 0,
-            others=others,
+            others=("first" if number < ahead else "last") if others else "",
             limit_s=one.limit_s,
             base_s=base_s,
         )
@@ -122,8 +124,7 @@ def doubts_of(
     claimed: Pair, looks: Sequence[Mapping[Side, Look]], imports: Sequence[Pair] = ()
 ) -> list[Doubt]:
     """Return the doubts about a gain of ``claimed`` seconds a call, base's and head's."""
-    # To watch what calls open makes short ones longer.
-    seen = _Seen(looks[1:] if len(looks) > _FEWEST else looks, claimed)
+    seen = _Seen(_timed(looks), claimed)
     cache = next(seen.of_caches(), "")
     texts: Mapping[DoubtKind, str] = {
         "cache": cache,
@@ -138,7 +139,13 @@ def doubts_of(
 
 def is_unclear(claimed: Pair, looks: Sequence[Mapping[Side, Look]]) -> bool:
     """Return whether a large gain may be a cache by its calls with new inputs, which prove neither."""
-    return claimed[1] < _LARGE * claimed[0] and _Seen(looks, claimed).may_be_cached()
+    return claimed[1] < _LARGE * claimed[0] and _Seen(_timed(looks), claimed).may_be_cached()
+
+
+def _timed(looks: Sequence[Mapping[Side, Look]]) -> Sequence[Mapping[Side, Look]]:
+    """Return the looks whose times count: without those after other inputs, and what watches is slower."""
+    timed = [one for one in looks if one["base"].others_at != "first"]
+    return timed[1:] if len(timed) == len(looks) > _FEWEST else timed
 
 
 class _Times:
@@ -236,6 +243,9 @@ class _Seen:
     def before(self, imports: Sequence[Pair], *, with_first: bool) -> str:
         """Return what takes longer before the calls by a good part of what each of them saves."""
         saved = self._claimed[0] - self._claimed[1]
+        if self._single is not None and (seen := statistics.median(self._single.saved)) > _SEEN * saved:
+            # Under load calls may have saved more than here.
+            saved = min(saved, seen)
         spent = {"set-up": self._pairs(lambda look: look.before_s)}
         if with_first and "same" in self._times:
             spent["first call"] = self._pairs(lambda look: look.times["first"] - look.times["same"])
@@ -270,9 +280,15 @@ def _longer_by(pairs: Sequence[Pair], least_s: float) -> float:
     """Return by how much head's are longer, or 0 within the scatter of what nothing has lengthened."""
     if len(pairs) < _FEWEST:
         return 0.0
-    times, base, head = _Times(pairs), min(one for one, _ in pairs), min(one for _, one in pairs)
-    longer, scatter_s = times.head_s - times.base_s, max(times.base_s - base, times.head_s - head)
-    return longer if head > times.base_s and longer > max(least_s, 2 * scatter_s) else 0.0
+    base, head = map(list, zip(*pairs, strict=True))
+    before, after = statistics.median(base), statistics.median(head)
+    # One launch may be far off.
+    scatter_s = max(
+        statistics.median(abs(one - before) for one in base),
+        statistics.median(abs(one - after) for one in head),
+    )
+    longer = after - before
+    return longer if min(head) > before and longer > max(least_s, 3 * scatter_s) else 0.0
 
 
 def _is_gain(times: _Times) -> bool:

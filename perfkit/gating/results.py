@@ -54,10 +54,10 @@ _TOLERANCES: Mapping[str, tuple[float, float]] = {
 _OF_ROUNDING = 32.0
 _MOST_SHOWN = 40
 # Results are compared for so many other inputs of a form.
-_MOST_INPUTS = 4
+_MOST_INPUTS = 6
 NOTHING = "its calls return nothing"
 # What is no fault of a benchmark that is not faster.
-_OF_GAINS: frozenset[DoubtKind] = frozenset({"other inputs", "aliasing", "own equality"})
+_OF_GAINS: frozenset[DoubtKind] = frozenset({"other inputs", "aliasing", "own equality", "outside the clock"})
 _NOT_REPRODUCIBLE = "its results differ from process to process on base itself"
 
 
@@ -162,20 +162,17 @@ def doubts_of_new_inputs(
         ask = _asking(launcher, lambda _: one.limit_s, form=form)
         texts: list[str] = []
         for look in looks[:_MOST_INPUTS]:
-            for number, (base, head) in enumerate(
-                zip(look["base"].others, look["head"].others, strict=False)
-            ):
-                if form not in base or form not in head or not _are_given_alike(base[form], head[form]):
-                    continue
-                # What is asked anew has the same inputs.
-                launcher.layout = look["base"].layout
-                both: Mapping[Side, Described] = {"base": {name: base[form]}, "head": {name: head[form]}}
-                (found,) = compare_results(
-                    both, {name: one.result}, ask, folder=launcher.folder, first=number == 0
-                ).values()
-                if other := [doubt.text for doubt in found.doubts if doubt.kind == "other result"]:
-                    texts += other
-                    break
+            base, head = (look[side].others.get(form) for side in SIDES)
+            if base is None or head is None or not _are_given_alike(base, head):
+                continue
+            # What is asked anew has the same inputs.
+            launcher.layout = look["base"].layout
+            both: Mapping[Side, Described] = {"base": {name: base}, "head": {name: head}}
+            first = look["base"].others_at == "first"
+            (found,) = compare_results(
+                both, {name: one.result}, ask, folder=launcher.folder, first=first
+            ).values()
+            texts += [doubt.text for doubt in found.doubts if doubt.kind == "other result"]
             if len(texts) > 1:
                 break
         if texts:
@@ -306,6 +303,14 @@ def _of_inputs(base: _Part, head: _Part) -> Iterator[Doubt]:
         # What an object of the project keeps may be its own.
         if one.within is None and _first_name(one.path) in passed:
             yield Doubt(kind="other inputs", text=f"works on other inputs: {one.text}")
+            break
+    for name, before in base["before"].items():
+        # What is private may be a cache that head has no need of.
+        changed = before is not None and base["after"].get(name) not in (None, before)
+        of_code = name not in (*base["passed"], "self") and not name.startswith("_")
+        if changed and of_code and name not in head["before"]:
+            words = f"base's calls change `{name}`, which head's leave out or put off"
+            yield Doubt(kind="outside the clock", text=words)
             break
     known = base["shared"]
     for path, place in head["shared"].items() if not base["cut"] else ():

@@ -132,9 +132,16 @@ import os
 
 def work(numbers):
     {key}return sum(n * n for n in numbers)
+
+
+INDEX = {{}}
+
+
+def index(numbers):
+    {put}return len(numbers)
 """
 BENCHES = """
-from app import ask, fib, work
+from app import ask, fib, index, work
 
 DATA = [float(number) for number in range(20_000)]
 
@@ -149,6 +156,10 @@ def test_ask(benchmark):
 
 def test_fib(benchmark):
     benchmark(fib, 12)
+
+
+def test_index(benchmark):
+    benchmark.pedantic(index, args=(DATA,), rounds=30)
 """
 
 
@@ -158,8 +169,9 @@ def test_doubts_are_in_the_report_and_in_the_ledger(tmp_path: Path) -> None:
     What it rests on that is done before the calls is a line of its own.
     """
     key = "return MEMO.get(id(numbers)) or _kept(numbers)\n    "
-    base = APP.format(memo="", key="", asked="HOME", keeps="")
-    head = APP.format(memo=_MEMO, key=key, asked="CI", keeps="@functools.cache\n")
+    put = "INDEX.update({number: number * number for number in numbers})\n    "
+    base = APP.format(memo="", key="", asked="HOME", keeps="", put=put)
+    head = APP.format(memo=_MEMO, key=key, asked="CI", keeps="@functools.cache\n", put="")
     project = git_project(
         tmp_path, {"pyproject.toml": TRACED, "app.py": base, "benchmarks/test_app.py": BENCHES}
     )
@@ -169,7 +181,12 @@ def test_doubts_are_in_the_report_and_in_the_ledger(tmp_path: Path) -> None:
 
     assert 0 == gated.exit_code, gated.stderr
     kinds = {name: [one["kind"] for one in found["doubts"]] for name, found in gated.comparisons.items()}
-    assert {"test_work": ["cache"], "test_ask": ["notices measuring"], "test_fib": ["cache"]} == kinds
+    assert kinds == {
+        "test_work": ["cache"],
+        "test_ask": ["notices measuring"],
+        "test_fib": ["cache"],
+        "test_index": ["outside the clock"],
+    }
     assert "IMPROVED" == gated.verdicts["test_work"]
     judged = project.judge(gated.run_id)
     assert kinds == {
@@ -187,7 +204,8 @@ def test_a_look_that_cannot_rule_out_a_cache_is_unclear() -> None:
             follows=True,
             overwritten=False,
             touched=(),
-            others=(),
+            others={},
+            others_at="",
             layout=1,
         )
 

@@ -11,7 +11,7 @@ from perfkit.agent.channel import Message
 from perfkit.errors import NotMeasuredError
 from perfkit.model import Side
 from perfkit.runner.lockstep.launcher import Launcher
-from perfkit.runner.lockstep.runner import BenchmarkError, Runner
+from perfkit.runner.lockstep.runner import BenchmarkError, Others, Runner
 
 # Calls to their end take so long on base. What ends later is not waited for.
 _TO_THE_END_S, _MOST_CALLS, _LIMIT_S = 0.15, 20_000, 1.0
@@ -23,8 +23,8 @@ class Look:
 
     A call took ``own_s`` by its own clock, and ``outside_s`` more with all that it leaves to others.
     ``touched`` are the files and processes that calls opened and started. The test took ``before_s`` up to
-    its calls, besides calls like these. ``others`` are results for inputs drawn from ``layout``, by form: of
-    the process's first calls, and of its last ones.
+    its calls, besides calls like these. ``others`` are results for inputs drawn from ``layout``, by form, and
+    ``others_at`` is when these calls were made: where they came first, the times are of later calls.
     """
 
     times: Mapping[str, float]
@@ -34,7 +34,8 @@ class Look:
     follows: bool | None
     overwritten: bool
     touched: Collection[str]
-    others: Sequence[Mapping[str, Message]]
+    others: Mapping[str, Message]
+    others_at: Others
     layout: int
 
 
@@ -44,14 +45,14 @@ def look_closer(
     order: Sequence[Side],
     *,
     watch: bool,
-    others: bool,
+    others: Others,
     limit_s: float,
     base_s: float,
 ) -> Mapping[Side, Look] | None:
     """Look at a benchmark once on each side, with inputs that are alike; None where it failed on one.
 
     With ``watch`` what calls open is noted, which makes their times longer; with ``others`` calls with other
-    inputs are made. A call takes ``base_s`` on base.
+    inputs are made, as the first or the last ones. A call takes ``base_s`` on base.
     """
     launcher.draw_layout()
     calls = int(min(max(_TO_THE_END_S / base_s, 1), _MOST_CALLS))
@@ -73,6 +74,7 @@ def look_closer(
             overwritten=seen["overwritten"],
             touched=seen["touched"],
             others=seen["others"],
+            others_at=others,
             own_s=own_s / made,
             outside_s=(whole_s - own_s) / made,
             before_s=wishes.get("set_up_s", 0.0) - wishes.get("warm_up", 0) * call_s,

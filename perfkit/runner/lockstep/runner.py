@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.agent.clock import ColdStart, DeviceMemory
 from perfkit.agent.processes import read_process, used_s, waits_for_lock, works
 from perfkit.model import Side, Status
 from perfkit.runner.lockstep.children import Child
+
+# Whether calls with other inputs are made, and whether before or after those with a benchmark's own.
+Others = Literal["", "first", "last"]
 
 _WHY_NOT = "its id may depend on the hash seed, the time or a listing of files"
 WAITS_FOR_LOCK = "it waits for a lock on a file"
@@ -268,7 +271,7 @@ class Runner:
         self.child.stop()
         return worked
 
-    def look(self, seed: int, root: Path, *, watch: bool, others: bool) -> Message:
+    def look(self, seed: int, root: Path, *, watch: bool, others: Others) -> Message:
         """Have it take a closer look at its calls, as ``perfkit.agent.fresh`` does."""
         order = {"kind": "look", "seed": seed, "root": str(root), "watch": watch, "others": others}
         return self._asked(order, "looked")
