@@ -9,7 +9,7 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfkit.phases import phase
+from perfkit.phases import phase, step
 
 if TYPE_CHECKING:
     from perfkit.interface.timing import timed
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perfkit.interface.verbs import explain, gate, profile
     from perfkit.ledger.store import Ledger
 
-__all__ = ["explain", "gate", "open_ledger", "phase", "profile", "timed", "training"]
+__all__ = ["explain", "gate", "open_ledger", "phase", "profile", "step", "timed", "training"]
 
 # These take longer to import than a training script should wait for a phase.
 _ELSEWHERE = {

@@ -1,4 +1,4 @@
-"""``perfkit.phase`` names a part of a training step that no hook can see; ``mark_step`` ends a step."""
+"""``perfkit.phase`` names a part of a training step that no hook can see; ``step`` ends a step."""
 
 from __future__ import annotations
 
@@ -58,8 +58,9 @@ def announce_steps() -> None:
     _MarkedSteps.announced = True
 
 
-def mark_step() -> None:
-    """End a step, where somebody counts them."""
+def step() -> None:
+    """End a step of a training that is being profiled; elsewhere it does nothing."""
+    announce_steps()
     if _MarkedSteps.count is not None:
         _MarkedSteps.count()
 

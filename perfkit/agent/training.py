@@ -17,6 +17,7 @@ from .counters.model import Counts, as_message, with_texts
 from .counters.tensors import TensorWatch
 from .counters.torch_adapter import backward_entries
 from .loading import TargetError, compile_script, is_script, load_function, script_call
+from .step_ends import StepEnds
 from .torch_settings import has_torch
 
 NO_TORCH = "torch is not installed here, and an optimizer of torch ends a step"
@@ -50,6 +51,7 @@ class _Steps:
 
     def __init__(self, root: Path, steps: int) -> None:
         self._watch, self._kept, self._steps = TensorWatch(root), KeptSteps(root), steps
+        self._ends = StepEnds(self._end_step, self._extend_step)
         self._done = 0
         self._losses: list[Any] = []
 
@@ -58,8 +60,8 @@ class _Steps:
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
         hooks = (
-            register_optimizer_step_pre_hook(self._begin_step),
-            register_optimizer_step_post_hook(self._end_step),
+            register_optimizer_step_pre_hook(self._begin_update),
+            register_optimizer_step_post_hook(lambda optimizer, *_: self._ends.end_update(optimizer)),
         )
         try:
             with self._watch, self._kept, _noted(self._note):
@@ -87,14 +89,19 @@ class _Steps:
         if self._done < self._steps:
             self._losses += [one.detach().clone() for one in outputs if one.numel() == 1]
 
-    def _begin_step(self, *_: object) -> None:
+    def _begin_update(self, optimizer: object, *_: object) -> None:
+        self._ends.begin_update(optimizer)
         # After a step it is too early: torch is going through the hooks, of which the watch has one.
         if self._done == self._steps:
             self._watch.leave()
             if not self._kept.begin(_EnoughSteps):
                 raise _EnoughSteps
 
-    def _end_step(self, *_: object) -> None:
+    def _extend_step(self) -> None:
+        if self._done < self._steps:
+            self._watch.end_iteration()
+
+    def _end_step(self) -> None:
         self._done += 1
         if self._done <= self._steps:
             self._watch.end_iteration()

@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 
 from perfkit.cli import options
 from perfkit.cli.output import check_two_places, emit, write_flames
-from perfkit.errors import NotMeasuredError, UsageError
+from perfkit.errors import NotMeasuredError, PerfkitError, RunInterruptedError, UsageError
 
 if TYPE_CHECKING:
     from perfkit.model import PassName
@@ -26,14 +26,14 @@ def register(app: typer.Typer) -> None:
         epilog=options.examples(
             "perfkit profile train --out first_profile.stat",
             "perfkit profile package.module:function --steps 20",
-            "perfkit profile train.py --step-at train.py:31 --steps 20     (weights updated by hand)",
+            "perfkit profile train.py --step-at train.py:31 --steps 20",
+            "perfkit profile train.py --step loader",
             "perfkit profile train.py --passes clean,cprofile -- --epochs 1 --lr 0.01",
             "perfkit profile train.py --out first.stat -- model=resnet optimizer.lr=0.01     (hydra)",
             "perfkit profile notebooks/finetune.ipynb",
             "perfkit profile --ranks 2 train.py --out first.stat -- --epochs 1",
             "perfkit profile --out first.stat torchrun --nproc-per-node 2 train.py --epochs 1",
             "perfkit profile train --lines auto",
-            "perfkit profile train --lines package.losses:triplet_loss",
             "perfkit profile train --passes clean,memory --steps 20",
             "perfkit profile train --firefox train.firefox.json",
         ),
@@ -72,13 +72,16 @@ def profile(
             "--out", metavar="FILE", help="The .stat file; default: TARGET.stat among the profiles."
         ),
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="End each pass after this many steps.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="End each pass after this many steps, not after a minute.")
+    ] = None,
     step_at: Annotated[
         str | None,
         typer.Option(
             "--step-at",
-            metavar="FILE:LINE",
-            help="End a step where this line is reached, not with an optimizer's step.",
+            "--step",
+            metavar="FILE:LINE|loader",
+            help="What a step is: a turn of the loop at this line, or a batch of a loader.",
         ),
     ] = None,
     passes: Annotated[
@@ -117,7 +120,7 @@ def profile(
     """
     names = None if passes is None else _names(passes)
     _check_flames(names, speedscope, firefox)
-    from perfkit.commands.profile import ProfileRequest, run_profile, usual_place
+    from perfkit.commands.profile import INTERRUPTED, ProfileRequest, run_profile, usual_place
     from perfkit.commands.profile_request import started_ranks
     from perfkit.commands.show import read_profiles
     from perfkit.config import load_project
@@ -150,7 +153,9 @@ def profile(
             files = [folder / name for name in summary.artifacts if name.endswith(".stat")]
             write_flames(read_profiles(files, project=project), speedscope=speedscope, firefox=firefox)
 
-    failure = None if summary.problem is None else NotMeasuredError(summary.problem)
+    failure: PerfkitError | None = None if summary.problem is None else NotMeasuredError(summary.problem)
+    if summary.problem == INTERRUPTED:
+        failure = RunInterruptedError(INTERRUPTED)
     emit(summary_view(summary, folder=folder), summary, json=json, then=(write_both,), failure=failure)
 
 

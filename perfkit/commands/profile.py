@@ -25,6 +25,7 @@ from perfkit.commands.show import code_names
 from perfkit.commands.text_files import read_text, replace_between_markers, replace_text
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RecordingError, UsageError
+from perfkit.extras import is_installed
 from perfkit.identity import new_run_id
 from perfkit.ledger.rows import RunFacts
 from perfkit.ledger.store import Ledger
@@ -47,7 +48,7 @@ from perfkit.profiling.passes.exchange import PassResult, PassSpec, Problem, Ran
 from perfkit.profiling.passes.functions import choose_functions
 from perfkit.profiling.passes.launch import PassLauncher, described, output_tail, run_pass, run_side_by_side
 from perfkit.profiling.passes.ranks import find_straggler, free_port, run_ranks, slowest_rank
-from perfkit.profiling.passes.targets import training_loop
+from perfkit.profiling.passes.targets import LOADER, Unit
 from perfkit.profiling.passes.workers import WORKER_FILE
 from perfkit.profiling.read.formats import read_profile
 from perfkit.profiling.read.summary_file import SCHEMA_VERSION, encode_summary, saved_profiles
@@ -62,6 +63,10 @@ __all__ = ["ProfileRequest", "run_profile", "usual_place"]
 # A balance pass runs beside a clean one for this many seconds of steps, and for at least this many steps.
 _BESIDE_S = 6.0
 _FEWEST_BESIDE = 12
+# So long a pass follows a training, where nobody asks for a number of steps, and later passes so many steps.
+LIMIT_S = 60.0
+INTERRUPTED = "interrupted; the profile has what was measured until then"
+_MOST_STEPS = 200
 _ENVIRONMENT_READER = "perfkit.runner.machine.facts:read_environment"
 TOTAL_TIME = Metric(name="total_time", unit="s")
 UNKNOWN_ENVIRONMENT = Environment(env_id="unknown", facts={})
@@ -85,11 +90,13 @@ def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
         PassLauncher() as launcher,
     ):
         sweep(progress.info, place=run.out.parent, prefix=STAGING_PREFIX)
-        making = _Making(run=run, folder=folder, progress=progress, launcher=launcher)
+        if request.steps is None:
+            progress.info(f"a pass ends with the target or after {LIMIT_S:.0f} s; --steps N sets another end")
+        making = _Making(run=run, folder=folder, progress=progress, launcher=launcher, unit=run.unit)
         unrecorded = None
         try:
             with _recording(run) as record:
-                making.make_passes(record)
+                making.make_until_interrupted(record)
         except RecordingError as error:
             if not making.is_over:
                 raise
@@ -148,10 +155,12 @@ class _Making:
     folder: Path
     progress: PassProgress
     launcher: PassLauncher
+    unit: Unit
     made: list[_MadePass] = field(default_factory=list)
     failures: list[_Failure] = field(default_factory=list)
     of_target: _Failure | None = None
     is_over: bool = False
+    is_interrupted: bool = False
 
     @property
     def artifact(self) -> str:
@@ -165,16 +174,29 @@ class _Making:
     def _error_file(self) -> Path:
         return self.run.beside(".error.txt")
 
+    def make_until_interrupted(self, record: Callable[[PassResult], None]) -> None:
+        """Make the passes, and keep those that were made when Ctrl-C ends that."""
+        try:
+            self.make_passes(record)
+        except KeyboardInterrupt:
+            if not self.made:
+                raise
+            self.is_interrupted = self.is_over = True
+
     def make_passes(self, record: Callable[[PassResult], None]) -> None:
         """Make the passes; if the target fails, the others end with the last step before the failure."""
         for name in self.run.passes:
             made = self._make_pass(name)
+            if not self.made and self._knows_better(made.result):
+                made = self._make_pass(name)
             problem = made.result.problem
             _check_steps(self.run, made.result.summary)
             if name in ("clean", "counts") and (problem is None or not self.made):
                 record(made.recorded)
             if problem is None:
                 self.made.append(made)
+                if made.result.summary is not None and made.result.summary.ended == "interrupted":
+                    raise KeyboardInterrupt
                 continue
             if problem.kind == "usage":
                 raise UsageError(problem.message)
@@ -193,7 +215,7 @@ class _Making:
         if self.run.request.ranks is not None:
             made = self._on_ranks(spec)
         else:
-            Path(spec.folder).mkdir()
+            Path(spec.folder).mkdir(exist_ok=True)
             clean = next(
                 (one.summary for one in self.results if one.summary and one.summary.name == "clean"), None
             )
@@ -209,8 +231,15 @@ class _Making:
             self.progress.end(name, made.result.summary.steps, made.result.summary.total_s)
         return made
 
+    def _knows_better(self, result: PassResult) -> bool:
+        """Return whether a pass that saw no step found what could end one: a loop, or batches."""
+        is_lost = result.summary is not None and not result.summary.steps and self.run.unit == Unit()
+        self.unit = result.unit or self.unit
+        return is_lost and self.unit != Unit()
+
     def _spec(self, name: PassName) -> PassSpec:
         run, request = self.run, self.run.request
+        most = _MOST_STEPS if any(one.summary and one.summary.ended for one in self.results) else None
         known = [result.summary.steps for result in self.results if result.summary is not None]
         entries = [entry for result in self.results for entry in result.entries]
         return PassSpec(
@@ -221,11 +250,12 @@ class _Making:
             own=run.project.config.own,
             folder=str(self.folder / name),
             artifact=self.artifact,
-            steps=self.of_target.steps if self.of_target else request.steps,
+            steps=self.of_target.steps if self.of_target else request.steps or most,
+            limit_s=LIMIT_S if request.steps is None else None,
             known_steps=known[0] if known else None,
             trace_all=request.trace_all,
             lines=tuple(place for place in request.lines if place != AUTO),
-            step_at=run.step_at,
+            unit=self.unit,
             line_entries=choose_functions(entries) if name == "lines" and AUTO in request.lines else (),
             environment_reader=_ENVIRONMENT_READER,
         )
@@ -257,7 +287,7 @@ class _Making:
         ]
         folders = tuple(Path(one.folder) for one in specs)
         for folder in folders:
-            folder.mkdir()
+            folder.mkdir(exist_ok=True)
         found = run_ranks(specs, self.progress.advance, self.launcher, stall_limit_s=request.stall_limit_s)
         if found.problem is not None:
             version = next((result.version for result in found.results if result.version), "")
@@ -295,6 +325,11 @@ class _Making:
     def _problem(self) -> str | None:
         if self.of_target is not None:
             return self.of_target.problem.message
+        if self.is_interrupted:
+            return INTERRUPTED
+        main = self.results[0].summary
+        if not self.failures and main is not None and not main.steps and is_installed("torch"):
+            return _no_step(self.run)
         if not self.failures:
             return None
         failed = "; ".join(f"the {one.name} pass failed: {one.described}" for one in self.failures)
@@ -370,19 +405,18 @@ class _Making:
 
 def _check_steps(run: ProfilePlan, summary: PassSummary | None) -> None:
     """Refuse a pass that saw none of the steps that it was to end after, before it is recorded."""
-    if summary is None or summary.steps or (run.request.steps is None and run.step_at is None):
-        return
-    if run.step_at is not None:
-        raise NotMeasuredError(
-            f"{run.request.step_at} was not reached, so {run.target.name} made no step;"
-            " give --step-at a line that each step runs"
-        )
-    script = Path(run.target.place)
-    loop = training_loop(script) if script.suffix == ".py" else None
-    line = "FILE:LINE" if loop is None else f"{_shown(script)}:{loop}"
-    raise NotMeasuredError(
-        f"no optimizer's step was seen in {run.target.name}, so --steps {run.request.steps} ended nothing;"
-        f" where it updates its weights by hand, name a line that each step runs: --step-at {line}"
+    asked = run.request.steps is not None or run.request.step_at is not None
+    if summary is not None and not summary.steps and asked:
+        raise NotMeasuredError(_no_step(run))
+
+
+def _no_step(run: ProfilePlan) -> str:
+    line = "a line that each step runs: --step-at FILE:LINE"
+    if run.request.step_at is not None:
+        return f"{run.request.step_at} was not reached, so {run.target.name} made no step; give {line}"
+    return (
+        f"no step was found in {run.target.name}: no optimizer stepped, no loop had backward passes and no"
+        f" loader gave batches; name {line}"
     )
 
 
@@ -422,9 +456,12 @@ def _outcomes(run: ProfilePlan, result: PassResult) -> list[Outcome]:
         params["ranks"] = str(run.request.ranks)
     if run.request.steps is not None:
         params["steps"] = str(run.request.steps)
-    if run.step_at is not None:
+    unit = result.unit or run.unit
+    if unit.line is not None:
         # The line's number changes with every other edit, and with it the history would end.
-        params["step_at"] = f"{Path(run.step_at.file).name}: {run.step_at.text}"
+        params["step_at"] = f"{Path(unit.line.file).name}: {unit.line.text}"
+    elif unit.loader:
+        params["step_at"] = LOADER
     benchmark = Benchmark(name=f"profile:{run.target.name}", version=result.version, params=params)
     problem, summary = result.problem, result.summary
     if problem is not None:
@@ -434,7 +471,9 @@ def _outcomes(run: ProfilePlan, result: PassResult) -> list[Outcome]:
         return [failed]
     if result.counts is not None:
         return list(count_outcomes(benchmark, result.counts))
-    times = {STEP_TIME: summary.step_s, TOTAL_TIME: (summary.total_s,)} if summary is not None else {}
+    times = {STEP_TIME: summary.step_s} if summary is not None else {}
+    if summary is not None and not summary.ended:
+        times[TOTAL_TIME] = (summary.total_s,)
     return [
         Outcome(benchmark=benchmark, metric=metric, loops=1, values=values)
         for metric, values in times.items()

@@ -17,7 +17,7 @@ from perfkit.identity import utc_now
 from perfkit.ledger.store import Ledger
 from perfkit.model import Commit, Machine, PassName
 from perfkit.profiling.passes.ranks import check_port
-from perfkit.profiling.passes.targets import StepLine, Target, find_step_line, resolve_target
+from perfkit.profiling.passes.targets import LOADER, Target, Unit, find_step_line, resolve_target
 from perfkit.repo.commits import read_commit
 from perfkit.runner.machine.facts import read_machine
 from perfkit.runner.targets import is_notebook
@@ -51,7 +51,7 @@ class ProfileRequest:
     """What is to be profiled and where the results go.
 
     ``out`` names the ``.stat`` file, beside which the others lie; ``step_at`` is the "FILE:LINE" that ends
-    a step. ``ranks`` processes form a distributed loop, which hangs when none makes a
+    a step, or "loader". ``ranks`` processes form a distributed loop, which hangs when none makes a
     step for ``stall_limit_s``.
     """
 
@@ -90,7 +90,7 @@ class ProfilePlan:
     commit: Commit | None
     machine: Machine
     recorded_at: datetime
-    step_at: StepLine | None = None
+    unit: Unit
 
     @property
     def name(self) -> str:
@@ -107,7 +107,9 @@ def plan_profile(request: ProfileRequest, project: Project) -> ProfilePlan:
     target = resolve_target(request.target, project, folder=Path.cwd(), notebooks=True)
     _check_ranks(request, target)
     passes = _passes(request)
-    step_at = None if request.step_at is None else find_step_line(request.step_at, Path.cwd())
+    unit = Unit(loader=request.step_at == LOADER)
+    if request.step_at is not None and not unit.loader:
+        unit = Unit(line=find_step_line(request.step_at, Path.cwd()))
     out = _output_file(request.out, ranks=request.ranks or 1)
     recorded = request.ledger is not None and "clean" in passes
     commit = _commit(out, project, required=recorded, ranks=request.ranks or 1)
@@ -122,7 +124,7 @@ def plan_profile(request: ProfileRequest, project: Project) -> ProfilePlan:
         commit=commit,
         machine=read_machine(),
         recorded_at=utc_now(),
-        step_at=step_at,
+        unit=unit,
     )
 
 

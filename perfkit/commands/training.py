@@ -21,7 +21,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.model import STEP_TIME, WALL_TIME, Balance, Benchmark, Commit, Machine, Metric, Outcome
 from perfkit.model.counters import count_outcomes
 from perfkit.model.readings import RESIDUAL
-from perfkit.profiling.passes.meter import batch_size
+from perfkit.profiling.passes.periods import batch_size
 from perfkit.profiling.passes.training import (
     StepFindings,
     StepPlan,
@@ -72,6 +72,16 @@ def _harmless(
     return call
 
 
+def _followed(name: str) -> Callable[[TrainingRecord], None]:
+    """Return the method of a record that is one of its steps."""
+
+    def call(record: TrainingRecord, /) -> None:
+        if record.steps is not None:
+            getattr(record.steps, name)()
+
+    return _harmless(call)
+
+
 class TrainingRecord:
     """Follows one training by the calls of a loop or a library, and files its steps.
 
@@ -80,7 +90,7 @@ class TrainingRecord:
 
     def __init__(self, name: str, plan: StepPlan, *, ledger: str | Path | None = None) -> None:
         self._name, self._plan, self._ledger = name, plan, ledger
-        self._steps: TrainingSteps | None = None
+        self.steps: TrainingSteps | None = None
         self._place: _Place | None = None
         self._work: dict[str, str] = {}
         self._saw_batch = False
@@ -101,8 +111,8 @@ class TrainingRecord:
             commit = read_commit(project.root, ignored=(*project.output_paths, place))
             Ledger(place).check_writable()
             self._place = _Place(ledger=Ledger(place), commit=commit, machine=read_machine())
-        self._steps = TrainingSteps(self._plan, project.root)
-        self._steps.begin()
+        self.steps = TrainingSteps(self._plan, project.root)
+        self.steps.begin()
 
     def describe(self, **work: object) -> None:
         """Set how much work a step is, such as its batch; other amounts of work begin a new history."""
@@ -118,43 +128,23 @@ class TrainingRecord:
     @_harmless
     def end_step(self) -> None:
         """End a step."""
-        if self._steps is not None:
-            self._steps.end_step()
-            if self._steps.is_over:
-                self._file(self._steps)
+        if self.steps is not None:
+            self.steps.end_step()
+            if self.steps.is_over:
+                self._file(self.steps)
 
-    @_harmless
-    def pause(self) -> None:
-        """Begin what belongs to no step."""
-        if self._steps is not None:
-            self._steps.pause()
-
-    @_harmless
-    def resume(self) -> None:
-        """Go on with the step."""
-        if self._steps is not None:
-            self._steps.resume()
-
-    @_harmless
-    def restart_step(self) -> None:
-        """Begin the step anew: what was done since the last one belongs to none."""
-        if self._steps is not None:
-            self._steps.restart_step()
-
-    @_harmless
-    def drop_step(self) -> None:
-        """Leave out the present step, in which something else is done."""
-        if self._steps is not None:
-            self._steps.drop_step()
+    pause = _followed("pause")
+    resume = _followed("resume")
+    restart_step = _followed("restart_step")
 
     @_harmless
     def finish(self) -> None:
         """File what there is, unless that was done before."""
         if os.getpid() == self._process:
-            if self._steps is None:
+            if self.steps is None:
                 raise NotMeasuredError(_NO_STEP)
-            self._steps.end()
-            self._file(self._steps)
+            self.steps.end()
+            self._file(self.steps)
 
     def report(self) -> None:
         """Print once in a line what was filed, or why nothing was; only on rank 0."""
@@ -166,8 +156,8 @@ class TrainingRecord:
         """Measure no more, and report why."""
         self.is_over = True
         with contextlib.suppress(Exception):
-            if self._steps is not None:
-                self._steps.end()
+            if self.steps is not None:
+                self.steps.end()
         reason = str(error) if isinstance(error, PerfkitError) else f"{type(error).__name__}: {error}"
         self._line = f"nothing was filed of {_PREFIX}{self._name}: {reason}"
         if not isinstance(error, NotMeasuredError):
@@ -237,8 +227,6 @@ def _in_a_line(name: str, findings: StepFindings, others: Sequence[float], *, fi
             parts.append(
                 f"{len(balance.step_s)} others, watched for that, took {low:.2f} to {high:.2f} times as long"
             )
-    if findings.dropped:
-        parts.append(f"{counted(findings.dropped, 'step')} with a validation or a checkpoint left out")
     if findings.counts is not None:
         counts = len(findings.counts.counts)
         parts.append(counted(counts, "count") if counts else "no counts, since the code is compiled")
@@ -257,10 +245,9 @@ def _too_few(findings: StepFindings, plan: StepPlan) -> str:
     made = counted(findings.seen, "step")
     if not findings.seen:
         return _NO_STEP
-    dropped = f", and a validation or a checkpoint came before {findings.dropped}" if findings.dropped else ""
     return (
         f"it made {made}, of which {len(findings.step_s)} were timed, of at least {_FEWEST_STEPS}; "
-        f"the first {plan.warmup} are left alone (warmup={plan.warmup}){dropped}"
+        f"the first {plan.warmup} are left alone (warmup={plan.warmup})"
     )
 
 

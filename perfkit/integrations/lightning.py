@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-from pathlib import Path
 from typing import Any
 
 from perfkit.commands.training import TrainingRecord
-from perfkit.profiling.passes.training import StepPlan
+from perfkit.integrations import Followed
 
 
 def _callback_class() -> Any:  # noqa: ANN401 (a class of either package)
@@ -31,34 +30,12 @@ def _callback_class() -> Any:  # noqa: ANN401 (a class of either package)
     )
 
 
-class PerfkitCallback(_callback_class()):  # type: ignore[misc]
+class PerfkitCallback(Followed, _callback_class()):  # type: ignore[misc]
     """Times the steps of ``Trainer.fit``, reports what they wait for, and files all that under the commit.
 
     A step ends with the batch after which an optimizer stepped, so that accumulated gradients are one step.
-    A step that a validation or a checkpoint came before is left out. The first ``warmup`` steps are
-    left alone; ``steps`` are timed, ``balance`` others are watched by turns with these, phase by phase, and
-    with ``counts`` three are counted. ``name`` is that of the module's class unless it is given, and
-    ``ledger`` the configured one. No error in here stops the training.
-
-    Raises:
-        UsageError: a number makes no sense.
+    Its arguments are those of `Followed`.
     """
-
-    def __init__(
-        self,
-        name: str | None = None,
-        *,
-        warmup: int = 10,
-        steps: int = 200,
-        balance: int = 40,
-        counts: bool = False,
-        ledger: str | Path | None = None,
-    ) -> None:
-        super().__init__()
-        self._name, self._ledger = name, ledger
-        self._plan = StepPlan(warmup=warmup, steps=steps, balance=balance, counts=counts)
-        self._record: TrainingRecord | None = None
-        self._steps_before = 0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401 (Lightning's own)
         """Begin."""
@@ -84,20 +61,15 @@ class PerfkitCallback(_callback_class()):  # type: ignore[misc]
             self._record.end_step()
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401, ARG002 (likewise)
-        """Leave the validation out, and the present step, in which it was set up."""
+        """Leave the validation out."""
         if self._record is not None:
-            self._record.drop_step()
             self._record.pause()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401, ARG002 (likewise)
-        """Go on with the step."""
+        """Begin the step anew, in which the validation was set up."""
         if self._record is not None:
             self._record.resume()
-
-    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:  # noqa: ANN401, ARG002 (likewise)
-        """Leave out the step in which this is done: its end is not known."""
-        if self._record is not None:
-            self._record.drop_step()
+            self._record.restart_step()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401, ARG002 (likewise)
         """File what there is."""

@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 import atexit
-from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
 
 from perfkit.commands.training import TrainingRecord
-from perfkit.profiling.passes.training import StepPlan
+from perfkit.integrations import Followed
 
 
-class PerfkitCallback(TrainerCallback):  # type: ignore[misc]
+class PerfkitCallback(Followed, TrainerCallback):  # type: ignore[misc]
     """Times the steps of ``Trainer.train``, reports what they wait for, and files all that under the commit.
 
-    Accumulated gradients are one step; evaluations and checkpoints belong to none. The first ``warmup`` steps
-    are left alone; ``steps`` are timed, ``balance`` others are watched by turns with these, phase by phase,
-    and with ``counts`` three are counted. ``name`` is that of the model's class unless it is given, and
-    ``ledger`` the configured one. No error in here stops the training.
-
-    Raises:
-        UsageError: a number makes no sense.
+    Accumulated gradients are one step. Its arguments are those of `Followed`.
     """
-
-    def __init__(
-        self,
-        name: str | None = None,
-        *,
-        warmup: int = 10,
-        steps: int = 200,
-        balance: int = 40,
-        counts: bool = False,
-        ledger: str | Path | None = None,
-    ) -> None:
-        self._name, self._ledger = name, ledger
-        self._plan = StepPlan(warmup=warmup, steps=steps, balance=balance, counts=counts)
-        self._record: TrainingRecord | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002 (the Trainer's own)
         """Begin; a training before this one that was broken off is filed first."""
@@ -58,14 +37,11 @@ class PerfkitCallback(TrainerCallback):  # type: ignore[misc]
             self._record.end_step()
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002 (likewise)
-        """Begin the step anew, since an evaluation came before it."""
+        """Begin the step anew, since an evaluation or a checkpoint came before it."""
         if self._record is not None:
             self._record.restart_step()
 
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002 (likewise)
-        """Begin the step anew, since a checkpoint came before it."""
-        if self._record is not None:
-            self._record.restart_step()
+    on_save = on_evaluate
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002 (likewise)
         """File what there is, and print what was filed."""

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 from perfkit.commands.training import TrainingRecord
 from perfkit.errors import UsageError
-from perfkit.phases import announce_steps, mark_step, steps_are_counted
+from perfkit.phases import announce_steps, step, steps_are_counted
 from perfkit.profiling.passes.training import OptimizerSteps, StepPlan
 
 Batch = TypeVar("Batch")
@@ -20,12 +20,13 @@ Batch = TypeVar("Batch")
 class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("resnet")``)
     """Files what the steps of a training loop take: ``for batch in run(loader):`` is all that it needs.
 
-    A step ends with the turn of the loop in which an optimizer made a step, so that accumulated gradients and
-    several optimizers are one step; a loop that iterates over no loader, or has another optimizer than
-    torch's, calls ``run.step()`` at the end of each. What runs between two loops, or ``with run.pause():``,
-    belongs to no step. After ``warmup`` steps, ``steps`` are timed, ``balance`` others are watched by turns
-    with these, phase by phase, and with ``counts`` three are counted; then all is filed, and the rest of the
-    training costs nothing. What was measured until then is filed when the program ends, or by ``finish()``.
+    A step ends with the turn of the loop in which an optimizer made a step, or without optimizers a backward
+    pass: accumulated gradients and several optimizers are one step. A loop that iterates over no loader calls
+    ``run.step()`` at the end of each. What runs between two loops, or ``with run.pause():``, belongs to no
+    step, and neither do evaluations, rollouts and checkpoints. After ``warmup`` steps, ``steps`` are timed,
+    ``balance`` others are watched by turns with these, phase by phase, and with ``counts`` three are counted;
+    then all is filed, and the rest of the training costs nothing. What was measured until then is filed when
+    the program ends, or by ``finish()``.
 
     An ``Accelerator`` gives its rank, its precision and its accumulation. These, the batch's size and what
     ``work`` has are how much work a step is: other amounts begin a new history. No error in here stops the
@@ -82,7 +83,7 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
         """End a step by hand, and begin the next one."""
         self._begin()
         self._optimizers.taken()
-        mark_step()
+        step()
         self._record.end_step()
         if self._record.is_over:
             self._optimizers.end()

@@ -223,7 +223,7 @@ def profile(
 
     ``target`` is a configured name, "package.module:function" or a script, and ``arguments`` what that finds
     in sys.argv. ``out`` is the .stat file; the other files lie beside it. ``wait_s`` is in seconds.
-    ``step_at`` is "FILE:LINE", the line that ends a step where no optimizer of torch's does.
+    ``step_at`` is "FILE:LINE", a loop or line whose turns are the steps, or "loader".
     All passes but that of lines are made by default, without torch only clean and cprofile.
 
     Raises:

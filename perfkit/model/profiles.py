@@ -16,6 +16,10 @@ from perfkit.model.results import Commit, Environment, Machine
 PassName = Literal["clean", "balance", "counts", "cprofile", "torch", "lines", "memory"]
 
 
+def _place(phase: PhaseSeconds | PhaseMemory) -> int:
+    return PHASES.index(phase.name) if phase.name in PHASES else len(PHASES)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RatioInterval:
     """The ratio of two loops' step times with its interval, from ``pairs`` of turns of both."""
@@ -65,14 +69,12 @@ class Balance:
     @property
     def in_order(self) -> tuple[PhaseSeconds, ...]:
         """The phases as a step goes through them, then those that the user named."""
-        known = {name: place for place, name in enumerate(PHASES)}
-        return tuple(sorted(self.phases, key=lambda phase: known.get(phase.name, len(known))))
+        return tuple(sorted(self.phases, key=_place))
 
     @property
     def memory_in_order(self) -> tuple[PhaseMemory, ...]:
         """The memory of phases as a step goes through them, then that of phases which the user named."""
-        known = {name: place for place, name in enumerate(PHASES)}
-        return tuple(sorted(self.memory, key=lambda phase: known.get(phase.name, len(known))))
+        return tuple(sorted(self.memory, key=_place))
 
     @property
     def typical(self) -> slice:
@@ -81,11 +83,21 @@ class Balance:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PeriodTime:
+    """What a run did besides training, such as evaluations: seconds, and how often."""
+
+    name: str
+    seconds: float
+    times: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class PassSummary:
     """One pass over a training loop; ``step_s`` are the times between the ends of steps, in order.
 
-    The first step counts from the target's start. ``data_wait_s`` is spent in a DataLoader's ``next``. Steps
-    are ``marked`` by a line or by ``perfkit.training``, else they end with an optimizer's step.
+    The first step counts from the target's start; ``periods`` are no part of any. ``data_wait_s`` is spent in
+    loaders that are trained with. ``unit`` describes a step; ``marked`` ones end with no optimizer's step.
+    ``ended`` is why nothing that was asked for made the pass shorter than the target.
     """
 
     name: PassName
@@ -97,6 +109,9 @@ class PassSummary:
     profiled_from: int = 0
     on_device: bool = False
     marked: bool = False
+    unit: str = ""
+    periods: tuple[PeriodTime, ...] = ()
+    ended: Literal["", "limit", "interrupted"] = ""
 
     @property
     def steps(self) -> int:
@@ -115,11 +130,14 @@ class PassSummary:
         return statistics.median(self.typical_steps) if self.step_s else None
 
     @property
+    def mean_step_s(self) -> float | None:
+        """The mean of ``typical_steps``; None where no step was seen."""
+        return statistics.fmean(self.typical_steps) if self.step_s else None
+
+    @property
     def sample_s(self) -> float | None:
         """Seconds per training sample; None where steps or samples are not known."""
-        return (
-            self.typical_step_s * self.steps / self.samples if self.typical_step_s and self.samples else None
-        )
+        return self.mean_step_s * self.steps / self.samples if self.mean_step_s and self.samples else None
 
 
 @dataclass(frozen=True, kw_only=True)

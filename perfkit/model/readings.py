@@ -152,7 +152,10 @@ FORWARD_AND_LOSS = "forward and loss"
 BACKWARD = "backward"
 OPTIMIZER = "optimizer"
 TO_HOST = "device to host"
+# These are no part of a step.
 EVALUATION = "evaluation"
+ROLLOUT = "rollout"
+CHECKPOINT = "checkpoint"
 LOGGING = "logging"
 # Collectives, such as an all-reduce: their own work, and the wait for the ranks that come later.
 RANKS = "other ranks"

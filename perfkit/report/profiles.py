@@ -31,6 +31,8 @@ _FEW_STEPS = 3
 _FEW_RANKS = 2
 _MUCH_OF_A_STEP = 0.03
 _FASTER_THAN_CLEAN = 0.9
+_SLOWED = 1.2
+_OPTIMIZERS_STEP = "an optimizer's step"
 _IDLE: tuple[tuple[IdleCause, str], ...] = (
     ("host", "idle, its next work not launched"),
     ("sync", "idle, the host waiting for it"),
@@ -309,19 +311,25 @@ def summary_view(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
 
 def _summary_head(summary: ProfileSummary) -> Group:
     main = summary.main_pass
-    first = f"{summary.target}: {human_seconds(main.total_s)} in all"
+    in_all = "the first {}" if main.ended else "{} in all"
+    first = f"{summary.target}: {in_all.format(human_seconds(main.total_s))}"
     if not _has_no_torch(summary):
-        first += f", {counted(main.steps, 'step' if main.marked else 'optimizer step')}"
+        plain = main.unit or ("" if main.marked else _OPTIMIZERS_STEP)
+        first += f", {counted(main.steps, 'optimizer step' if plain == _OPTIMIZERS_STEP else 'step')}"
     ranks = []
     if summary.ranks:
         first += f", {counted(len(summary.ranks), 'rank')}"
         ranks = [Text("(what follows is of rank 0, except for the table of ranks)", style="dim")]
     rows = []
+    if main.unit not in ("", "marked", _OPTIMIZERS_STEP):
+        first += f" ({main.unit})"
     if main.step_s:
         used = len(main.typical_steps)
-        left_out = ", the first left out for its set-up" if used < main.steps else ""
-        basis = f"median of {used}{left_out}" if used > 1 else "the only one, with the set-up in it"
-        rows.append(("  time per step", human_seconds(main.typical_step_s), basis))
+        left_out = ", the first left out" if used < main.steps else ""
+        median = human_seconds(main.typical_step_s)
+        basis = f"mean of {used}{left_out}; median {median}" if used > 1 else "the only one, with the set-up"
+        rows.append(("  time per step", human_seconds(main.mean_step_s), basis))
+        rows += _parts(main)
     if main.sample_s is not None:
         rate = f"{human_calls(1 / main.sample_s)} samples/s, {main.samples} samples"
         rows.append(("  time per sample", human_seconds(main.sample_s), rate))
@@ -334,6 +342,21 @@ def _summary_head(summary: ProfileSummary) -> Group:
         waited = "of waiting for another perfkit"
         rows.append(("  before it began", human_seconds(summary.waited_s), waited))
     return Group(Text(first, style="bold"), *ranks, _facts(*rows))
+
+
+def _parts(main: PassSummary) -> Iterator[tuple[str, str, str]]:
+    """Yield what the whole run was made of: parts that add up to it."""
+    rest_s = main.total_s - sum(main.step_s) - sum(one.seconds for one in main.periods)
+    for name, times, seconds in (
+        ("first step, with set-up", 1, main.step_s[0]),
+        ("training", main.steps - 1, sum(main.step_s[1:])),
+        *((one.name, one.times, one.seconds) for one in main.periods),
+        ("after the last step", 1, max(0.0, rest_s)),
+    ):
+        if times and seconds:
+            many = f", {counted(times, 'step' if name == 'training' else 'time')}" if times > 1 else ""
+            share = human_percent(seconds / main.total_s if main.total_s else None)
+            yield f"  {name}", human_seconds(seconds), f"{share} of the total{many}"
 
 
 def _passes(summary: ProfileSummary) -> Table:
@@ -391,18 +414,23 @@ def _straggler(summary: ProfileSummary) -> str:
 
 
 def _balance(summary: ProfileSummary) -> Group | None:
-    """Return a step's phases: median and 95th percentile of each, and its share of all steps."""
+    """Return a step's phases: means that add up to the clean step, and as they were watched.
+
+    The hooks cost something in each phase, so the shares of the watched steps are applied to the clean ones.
+    """
     balance = summary.balance
     if balance is None or not balance.step_s:
         return None
-    table = named_table("a step is made of", "median", "p95", "share")
+    table = named_table("a step is made of", "mean", "median", "p95", "share")
     whole_s = sum(balance.step_s[balance.typical])
+    clean_s = summary.main_pass.mean_step_s or statistics.fmean(balance.step_s[balance.typical])
     phases = [(phase.name, phase.seconds) for phase in balance.in_order]
     for name, seconds in (*phases, ("residual: what no hook saw", balance.residual_s)):
         typical = sorted(seconds[balance.typical])
         p95 = typical[min(len(typical) - 1, int(0.95 * len(typical)))]
-        share = human_percent(sum(typical) / whole_s if whole_s else None)
-        table.add_row(Text(name), human_seconds(statistics.median(typical)), human_seconds(p95), share)
+        share = sum(typical) / whole_s if whole_s else 0.0
+        watched = human_seconds(statistics.median(typical)), human_seconds(p95)
+        table.add_row(Text(name), human_seconds(share * clean_s), *watched, human_percent(share))
     sentences = filter(None, (_bound(summary.main_pass, balance), _hook_cost(balance)))
     return Group(table, *map(Folded, sentences))
 
@@ -413,8 +441,8 @@ def _bound(main: PassSummary, balance: Balance) -> str:
     if waits is None or not main.samples or not main.steps:
         return ""
     each = main.samples / main.steps
-    wait_s = statistics.median(waits[balance.typical])
-    model_s = statistics.median(balance.step_s[balance.typical]) - wait_s
+    wait_s = statistics.fmean(waits[balance.typical])
+    model_s = statistics.fmean(balance.step_s[balance.typical]) - wait_s
     loader_s = balance.loader_s or (None if main.data_workers else wait_s)
     if not loader_s or model_s <= 0:
         return ""
@@ -427,8 +455,10 @@ def _hook_cost(balance: Balance) -> str:
     if balance.cost is None:
         return ""
     cost = balance.cost
+    if cost.high - cost.low > 1:
+        return "what the hooks cost is not known: the machine was too busy"
     low, middle, high = (100 * (value - 1) for value in (cost.low, cost.ratio, cost.high))
-    return f"the hooks cost {middle:+.1f} % of a step ({low:+.1f} to {high:+.1f}), by turns with a clean loop"
+    return f"the hooks cost {middle:+.1f} % of a step ({low:+.1f} to {high:+.1f}): the means are without that"
 
 
 def _counts(summary: ProfileSummary) -> Group | None:
@@ -464,7 +494,9 @@ def _profiled(summary: ProfileSummary) -> Iterator[RenderableType | None]:
     # Calls that wait are in the table of waits.
     entries = tuple(entry for entry in summary.entries if entry.kind != "wait")
     reading = reading_of(replace(summary, entries=entries), summary.name)
-    yield Text(f"in the cProfile pass ({human_seconds(profiled.total_s)}):")
+    ratio = summary.distortion("cprofile") or 1.0
+    slowed = f", {ratio:.1f} x the clean step" if ratio > _SLOWED else ""
+    yield Text(f"in the cProfile pass ({human_seconds(profiled.total_s)}{slowed}):")
     yield _waits(reading)
     yield from _functions(reading)
 
@@ -536,12 +568,7 @@ def _warnings(summary: ProfileSummary) -> Iterator[str]:
             "torch is not installed: there are no steps of an optimizer, no operators and no trace;"
             " pip install 'perfkit[torch]' for code that trains"
         )
-    elif main.steps == 0:
-        yield (
-            "no optimizer step was seen in this process: there is no time per step; where weights are updated"
-            " by hand, name a line that each step runs: --step-at FILE:LINE"
-        )
-    elif main.steps < _FEW_STEPS:
+    elif 0 < main.steps < _FEW_STEPS:
         yield (
             f"only {counted(main.steps, 'step')}, the set-up in the first: totals of profiles with different"
             " numbers of steps are not comparable"

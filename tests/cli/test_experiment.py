@@ -134,3 +134,42 @@ def test_the_report_is_written(project: ExperimentProject, done: tuple[int, str,
     assert 0 == code
     assert "precision" in out
     assert written == (project.root / "report/precision.md").read_text()
+
+
+SCRIPT = """
+import argparse, json, torch
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch_size", type=int, required=True)
+size = parser.parse_args().batch_size
+layer = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+for step in range(6):
+    layer(torch.ones(size, 8)).sum().backward()
+    optimizer.step()
+    print(f"step {step}: accuracy {step / 10 + size}")
+with open("results.json", "w") as file:
+    json.dump({"tests": [{"recall": 0.5}]}, file)
+"""
+OF_SCRIPT = """
+target = "main.py"
+blocks = 2
+factors.batch_size = [4, 8]
+returned = {accuracy = 'accuracy ([.0-9]+)', recall = "results.json:tests.0.recall"}
+"""
+
+
+def test_a_scripts_own_options_and_results_are_found(project: ExperimentProject) -> None:
+    (project.root / "main.py").write_text(SCRIPT)
+    (project.root / "script.toml").write_text(OF_SCRIPT)
+    code, out, err = project.run("run", "script.toml", "--json", "-")
+
+    assert code in {0, 3}, err
+    found = {(one["responses"]["accuracy"], one["responses"]["recall"]) for one in json.loads(out)["trials"]}
+    assert {(4.5, 0.5), (8.5, 0.5)} == found
+
+    (project.root / "script.toml").write_text(OF_SCRIPT.replace("accuracy (", "no such thing ("))
+    code, _, err = project.run("run", "script.toml")
+
+    assert 2 == code
+    assert "mend [returned]" in err

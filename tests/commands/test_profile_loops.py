@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
+import os
+import signal
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +29,22 @@ class Profiled:
     code: int
     summary: dict[str, Any]
     error: str
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """The first pass that was made."""
+        found: dict[str, Any] = self.summary["passes"][0]
+        return found
+
+    @property
+    def periods(self) -> dict[str, Any]:
+        """What the first pass did besides training, by name."""
+        return {one["name"]: one for one in self.first["periods"]}
+
+    @property
+    def phases_s(self) -> dict[str, float]:
+        """The seconds of each phase of all steps of the balance pass."""
+        return {one["name"]: sum(one["seconds"]) for one in self.summary["balance"]["phases"]}
 
     @property
     def steps(self) -> dict[str, int]:
@@ -144,7 +165,7 @@ def test_a_mistake_of_perfkit_costs_its_own_pass(project: Repository) -> None:
 
 
 EVALUATES = """
-import torch
+import time, torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -160,6 +181,7 @@ def evaluate(loader, most=100):
             break
         with torch.no_grad():
             model(batch)
+        time.sleep(0.01)
     model.train()
 
 for epoch in range(2):
@@ -175,12 +197,20 @@ for epoch in range(2):
 """
 
 
-def test_batches_of_an_evaluation_are_no_samples(project: Repository) -> None:
-    found = profile(project, EVALUATES, "--passes", "clean", "--no-ledger")
+def test_evaluations_are_no_part_of_a_step_and_their_batches_no_samples(project: Repository) -> None:
+    found = profile(project, EVALUATES, "--passes", "clean,balance", "--no-ledger")
 
     assert 0 == found.code, found.error
-    assert {"clean": 8} == found.steps
-    assert 2 * 64 == found.summary["passes"][0]["samples"]
+    assert {"clean": 8, "balance": 8} == found.steps
+    assert 2 * 64 == found.first["samples"]
+    assert ["evaluation"] == list(found.periods)
+    # Four of each epoch's three calls lie in a row, behind the last step.
+    assert 4 == found.periods["evaluation"]["times"]
+    evaluation_s = found.periods["evaluation"]["seconds"]
+    assert evaluation_s > 2 * (3 + 10 + 8) * 0.01
+    assert sum(found.first["step_s"]) + evaluation_s <= found.first["total_s"]
+    assert sum(found.summary["balance"]["step_s"]) < 0.5 * evaluation_s
+    assert "evaluation" not in found.phases_s
 
 
 LATE = """
@@ -227,17 +257,150 @@ def main():
 """
 
 
-def test_steps_that_no_optimizer_makes_end_in_exit_code_4(project: Repository) -> None:
-    script = f"{BY_HAND}\nmain()\n"
-    found = profile(project, script, "--steps", "4")
+def test_the_loop_of_updates_by_hand_is_found(project: Repository) -> None:
+    found = profile(project, f"{BY_HAND}\nmain()\n", "--steps", "4", "--passes", "clean,balance")
 
-    assert 4 == found.code
-    assert {} == found.summary
-    assert "--step-at train.py:6" in found.error
-    assert not Ledger(project.root / "benchmarks" / "ledger").rows()
+    assert 0 == found.code, found.error
+    assert {"clean": 4, "balance": 4} == found.steps
+    assert found.first["unit"].startswith("train.py:6 for start in")
+    assert found.phases_s.keys() >= {"forward", "loss", "backward"}
+    rows = [row.outcome for row in Ledger(project.root / "benchmarks" / "ledger").rows()]
+    assert all(row.benchmark.params["step_at"].startswith("train.py: for start in") for row in rows)
 
-    whole = profile(project, script, "--passes", "clean", "--no-ledger")
-    assert (0, {"clean": 0}) == (whole.code, whole.steps)
+    nothing = profile(project, "import torch\nprint(sum(range(100)))\n", "--passes", "clean", "--no-ledger")
+
+    assert (4, {"clean": 0}) == (nothing.code, nothing.steps)
+    assert "--step-at FILE:LINE" in nothing.summary["problem"]
+
+
+BATCHES = """
+import perfkit, torch
+
+model = torch.nn.Linear(8, 1)
+for epoch in range(2):
+    for batch in torch.utils.data.DataLoader(torch.ones(24, 8), batch_size=4):
+        model(batch).sum().backward()
+        with torch.no_grad():
+            for weights in model.parameters():
+                weights -= 0.01 * weights.grad
+        MARK
+"""
+
+
+@pytest.mark.parametrize(
+    ("mark", "words", "unit"),
+    [("pass", ("--step", "loader"), "a batch of a loader"), ("perfkit.step()", (), "marked")],
+)
+def test_a_step_is_what_is_asked_for(
+    project: Repository, mark: str, words: tuple[str, ...], unit: str
+) -> None:
+    found = profile(project, BATCHES.replace("MARK", mark), *words, "--passes", "clean,counts", "--no-ledger")
+
+    assert 0 == found.code, found.error
+    assert {"clean": 12, "counts": 3} == found.steps
+    assert (unit, 48) == (found.first["unit"], found.first["samples"])
+
+
+# Two networks, the second of which is trained in turns of the loop that the first one begins.
+ADVERSARIES = """
+import perfkit, time, torch
+from torch import nn
+
+one, two = nn.Linear(8, 1), nn.Linear(4, 8)
+first, second = (torch.optim.SGD(net.parameters(), lr=0.01) for net in (one, two))
+run = MARK
+for batch in run(torch.utils.data.DataLoader(torch.ones(40, 8), batch_size=2)):
+    first.zero_grad()
+    made = two(torch.ones(2, 4))
+    (one(batch).mean() - one(made.detach()).mean()).backward()
+    first.step()
+    if MORE:
+        second.zero_grad()
+        one(made).mean().backward()
+        time.sleep(0.004)
+        second.step()
+    number = int(batch[0, 0])
+"""
+
+
+@pytest.mark.parametrize(
+    ("mark", "more"),
+    [
+        ("list", "True"),
+        ("iter", "True"),
+        ("iter", "next(turns) % 5 == 4"),
+        ('perfkit.training("pair", warmup=0, steps=3, balance=0)', "True"),
+    ],
+)
+def test_two_optimizers_a_turn_make_one_step(project: Repository, mark: str, more: str) -> None:
+    script = f"import itertools\nturns = itertools.count()\n{ADVERSARIES}"
+    script = script.replace("MARK", mark).replace("MORE", more)
+    # Without a loader's batches between them, only an optimizer that steps again begins another step.
+    found = profile(project, script, "--passes", "clean,balance,counts,torch", "--no-ledger")
+
+    assert 0 == found.code, found.error
+    assert {"clean": 20, "balance": 20, "counts": 3, "torch": 5} == found.steps
+    if mark != "list":
+        return
+    # A gate counts the same steps.
+    count = "import sys; from pathlib import Path; from perfkit.agent.training import count_steps as count"
+    count += "; print(count(sys.argv[1], root=Path.cwd(), steps=3)['counts'][0]['values'])"
+    done = subprocess.run(
+        [sys.executable, "-c", count, str(project.root / "train.py")],
+        cwd=project.root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.summary["counts"]["counts"][0]["values"][-1:] == [*ast.literal_eval(done.stdout)], (
+        done.stderr
+    )
+
+
+# Weights are averaged in each step, which gathers its own data and has a loss in words of its own.
+GATHERS = """
+import copy, time, torch
+from torch import nn
+
+model = nn.Linear(64, 1)
+average, optimizer = copy.deepcopy(model), torch.optim.SGD(model.parameters(), lr=0.01)
+
+@torch.no_grad()
+def follow():
+    for mine, other in zip(average.parameters(), model.parameters()):
+        mine.lerp_(other, 0.01)
+    time.sleep(0.01)
+
+def own_loss(values):
+    time.sleep(0.005)
+    return (values * values).mean()
+
+for epoch in range(3):
+    gathered = []
+    for _ in range(8):
+        with torch.no_grad():
+            gathered.append(model(torch.ones(4, 64)))
+        time.sleep(0.01)
+    for _ in range(4):
+        optimizer.zero_grad()
+        with torch.no_grad():
+            goal = average(torch.ones(4, 64))
+        own_loss(model(torch.ones(4, 64)) - goal).backward()
+        optimizer.step()
+        follow()
+    torch.save(model.state_dict(), "runs")
+"""
+
+
+def test_work_without_gradients_is_named_by_what_runs(project: Repository) -> None:
+    found = profile(project, GATHERS, "--passes", "clean,balance", "--no-ledger")
+
+    assert 0 == found.code, found.error
+    assert {"rollout": 3, "checkpoint": 3} == {name: one["times"] for name, one in found.periods.items()}
+    assert found.periods["rollout"]["seconds"] > 3 * 7 * 0.01
+    assert found.phases_s.keys() <= {"forward", "loss", "backward", "optimizer"}
+    assert found.phases_s["loss"] > 12 * 0.005
+    assert found.phases_s["forward"] < 12 * 0.005
 
 
 def test_a_line_ends_the_steps_of_updates_by_hand(project: Repository) -> None:
@@ -298,6 +461,45 @@ def test_steps_that_perfkit_training_marks_are_the_profiles(project: Repository)
     assert 24 == found.summary["passes"][0]["samples"]
     rows = Ledger(project.root / "benchmarks" / "ledger").rows()
     assert {"profile"} == {row.source for row in rows}
+
+
+ENDLESS = """
+import os, signal, sys, time
+import torch
+
+optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.01)
+for step in range(10_000):
+    time.sleep(0.005)
+    optimizer.step()
+    if step == 40 and sys.argv[1:] == ["interrupt"]:
+        os.kill(int(open("runs").read()), signal.SIGINT)
+"""
+
+
+def test_a_training_without_end_is_followed_for_a_while_or_until_ctrl_c(
+    project: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfkit.commands.profile.LIMIT_S", 0.5)
+    found = profile(project, ENDLESS, "--passes", "clean,cprofile")
+
+    assert 0 == found.code, found.error
+    assert "after 0 s; --steps N" in found.error.splitlines()[0]
+    assert ["limit", "limit"] == [one["ended"] for one in found.summary["passes"]]
+    assert found.steps["cprofile"] <= 200
+    rows = [row.outcome.metric.name for row in Ledger(project.root / "benchmarks" / "ledger").rows()]
+    assert ["step_time"] == rows
+
+    (project.root / "runs").write_text(str(os.getpid()))
+    of_a_person = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        words = ("--passes", "clean,cprofile", "--no-ledger", "--steps", "5000", "--", "interrupt")
+        stopped = profile(project, ENDLESS, *words)
+    finally:
+        signal.signal(signal.SIGINT, of_a_person)
+
+    assert (130, ["interrupted"]) == (stopped.code, [one["ended"] for one in stopped.summary["passes"]])
+    assert 41 <= stopped.steps["clean"] < 5000
+    assert "interrupted" in stopped.summary["problem"]
 
 
 # Nothing of a step stays, or what ``KEPT`` stands for.

@@ -130,19 +130,6 @@ def test_a_loop_that_is_left_early_ends_its_last_step() -> None:
     assert 3 == len(_rows()["step_time"].outcome.values)
 
 
-@pytest.mark.usefixtures("project")
-def test_steps_that_were_all_disturbed_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    record = TrainingRecord("net", StepPlan(warmup=0, steps=3, balance=0))
-    record.begin()
-    for _ in range(9):
-        record.drop_step()
-        record.end_step()
-    record.finish()
-    record.report()
-
-    assert ", and a validation or a checkpoint came before 9\n" in capsys.readouterr().err
-
-
 def test_uncommitted_changes_are_reported(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "pyproject.toml").write_text("# changed\n")
     with perfkit.training("net", warmup=0, steps=3, balance=0) as run:

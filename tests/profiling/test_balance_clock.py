@@ -51,7 +51,7 @@ def test_the_outermost_hook_counts(clock: PhaseClock) -> None:
 
 def test_what_a_hook_steps_aside_for_has_its_own_phase(clock: PhaseClock) -> None:
     clock.begin("optimizer")
-    with clock.aside():
+    with clock.instead(None):
         assert clock.begin("forward")
         assert not clock.begin("host to device")
         clock.end()
@@ -63,20 +63,17 @@ def test_what_a_hook_steps_aside_for_has_its_own_phase(clock: PhaseClock) -> Non
     assert (3.0 + 1.0,) == clock.balance().residual_s
 
 
-def test_a_pause_belongs_to_no_step(clock: PhaseClock) -> None:
-    clock.begin("evaluation")
-    clock.pause()
-    assert not clock.begin("forward")
-    clock.resume()
+def test_what_is_cut_out_belongs_to_no_step(clock: PhaseClock) -> None:
+    clock.begin("forward")
+    begin = clock.bookmark()
     clock.end()
-    clock.begin("evaluation")
-    clock.pause()
+    end = clock.bookmark()
+    clock.begin("forward")
     clock.end()
-    clock.resume()
     clock.end_step()
 
-    assert {"evaluation": (3.0,)} == _phases(clock.balance())
-    assert (6.0,) == clock.balance().step_s
+    assert {"forward": (2.0,)} == _phases(clock.balance([(begin, end)]))
+    assert (5.0,) == clock.balance([(begin, end)]).step_s
 
 
 def test_a_named_phase_gives_way_to_what_hooks_see(clock: PhaseClock) -> None:

@@ -50,6 +50,19 @@ def test_a_circle_is_paid_by_who_enters_it() -> None:
     assert {"x": 1.0, "y": 3.0} == pytest.approx(seconds_by_name(found))
 
 
+def test_what_modules_share_is_paid_by_the_one_that_called_it() -> None:
+    found = blamed(
+        [
+            function("train"),
+            function("net", call(3, 9.9)),
+            function("block", call(3, 9.0)),
+            library("_call_impl", call(0, 10.0), call(1, 9.5), call(2, 8.5), own_s=0.0),
+            library("conv2d", call(3, 8.5), own_s=8.5),
+        ]
+    )
+    assert seconds_by_name(found)["block"] > 0.9 * 8.5
+
+
 def test_a_wait_is_shown_and_not_charged() -> None:
     (found,) = blamed([function("a", own_s=1.0), function(LOCK, call(0, 5.0, calls=3), own_s=5.0)])
     assert 1.0 == found.seconds

@@ -119,7 +119,7 @@ def test_a_trace_that_cannot_be_written_is_reported_in_a_line(
     spec = pass_spec(
         tmp_path, "loop:main", tmp_path / "missing", name="torch", trace_all=True, from_root=False
     )
-    monkeypatch.setattr(instruments, "call_after_each_step", lambda _: None)
+    monkeypatch.setattr(instruments, "watch_optimizers", lambda *_: None)
     watch = instruments.TorchProfile(spec)
     watch.run(lambda: None)
     summary = PassSummary(name="torch", total_s=1.0, step_s=(), samples=None)

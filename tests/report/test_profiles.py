@@ -236,7 +236,6 @@ def test_a_summary_fits_its_terminal(columns: int) -> None:
     ("summary", "warning"),
     [
         (with_passes(replace(CLEAN, step_s=(1.0, 1.0))), "only 2 steps"),
-        (with_passes(replace(CLEAN, step_s=())), "no optimizer step was seen"),
         (with_passes(PROFILED), "no clean pass was made"),
         (with_passes(CLEAN, replace(PROFILED, step_s=(0.1, 0.1, 0.1))), "faster than the clean one"),
         (replace(SUMMARY, commit=None), "not filed under a commit"),

@@ -6,15 +6,19 @@ import atexit
 import gc
 import inspect
 import itertools
+import json
 import math
 import numbers
 import os
+import re
 import statistics
 import sys
+import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from perfkit.agent.counters.tensors import TensorWatch
 from perfkit.agent.processes import resident_growth
@@ -144,6 +148,7 @@ def _time(spec: TrialSpec, call: Call) -> TrialResult:
     meter = Meter(limit=None, report=lambda _: False, loaders=True)
     meter.prepare()
     returned: list[object] = []
+    since = time.time()
 
     def run() -> None:
         meter.start()
@@ -156,7 +161,14 @@ def _time(spec: TrialSpec, call: Call) -> TrialResult:
     summary = meter.finish("clean", result=returned[0])
     experiment = spec.experiment
     times = times_of(summary, warmup_steps=experiment.warmup_steps, warmup_s=experiment.warmup_s)
-    responses = with_returned(times, summary, returned_numbers(returned[0], experiment.returned))
+    if not spec.target.is_script:
+        numbers = returned_numbers(returned[0], experiment.returned)
+    else:
+        sys.stdout.flush()
+        # What a trial prints goes to a file.
+        printed = Path("/proc/self/fd/1").read_text(errors="replace")
+        numbers = {name: _written(printed, what, since) for name, what in experiment.returned.items()}
+    responses = with_returned(times, summary, numbers)
     if growth is not None:
         responses[HOST_PEAK.name] = float(growth)
     finite, notes = finite_numbers(responses | _device_peaks())
@@ -248,6 +260,24 @@ def returned_numbers(result: object, wanted: Mapping[str, str]) -> dict[str, flo
         UsageError: one is not there, or is no number.
     """
     return {response: _number(result, name) for response, name in wanted.items()}
+
+
+def _written(printed: str, what: str, since: float) -> float:
+    """Return a number of a script: the last match of an expression in its output, or "FILE.json:a.b"."""
+    file, _, keys = what.rpartition(":")
+    try:
+        if not file.endswith(".json"):
+            return float(re.findall(what, printed, re.MULTILINE)[-1])
+        is_new = Path(file).stat().st_mtime >= since
+        found: Any = json.loads(Path(file).read_text(encoding="utf-8")) if is_new else {}
+        for key in keys.split("."):
+            found = found[int(key) if isinstance(found, list) else key]
+        return float(found)
+    except (OSError, ValueError, LookupError, TypeError, re.error) as error:
+        raise UsageError(
+            f'a trial was to write "{what}", an expression with one group or FILE.json:key.key, as a number'
+            f" ({type(error).__name__}: {error}); mend [returned]"
+        ) from error
 
 
 def finite_numbers(responses: Mapping[str, float]) -> tuple[dict[str, float], tuple[str, ...]]:

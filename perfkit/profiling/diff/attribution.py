@@ -136,15 +136,41 @@ class _Owners:
         callers = {
             circle: {self._circle[call.caller] for call in calls} for circle, calls in entering.items()
         }
-        for circle in TopologicalSorter(callers).static_order():
+        order = [*TopologicalSorter(callers).static_order()]
+        passed = {} if weight is _calls_of else self._passed(functions, entering, order)
+        for circle in order:
             if circle not in self._found:
-                self._found[circle] = self._among(entering.get(circle, []))
+                self._found[circle] = self._among(entering.get(circle, []), passed.get(circle, {}))
 
     def of(self, place: int) -> dict[int | None, float]:
         return self._found.get(self._circle[place], {None: 1.0})
 
-    def _among(self, calls: Sequence[Call]) -> dict[int | None, float]:
+    def _passed(
+        self, functions: Sequence[FunctionTime], entering: Mapping[int, Sequence[Call]], order: Sequence[int]
+    ) -> dict[int, dict[int, float]]:
+        """Return what library code passes on to own functions, which have paid for that by themselves."""
+        found: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+        for place, function in enumerate(functions):
+            for call in function.callers if _answers(function) else ():
+                found[self._circle[call.caller]][place] += self._weight(call)
+        for circle in reversed(order):
+            whole = sum(map(self._weight, entering.get(circle, ()))) or 1.0
+            for call in entering.get(circle, ()):
+                for place, amount in found[circle].items():
+                    found[self._circle[call.caller]][place] += amount * self._weight(call) / whole
+        return found
+
+    def _among(self, calls: Sequence[Call], passed: Mapping[int, float]) -> dict[int | None, float]:
         weights = [self._weight(call) for call in calls]
+        left = [*weights]
+        # Modules call modules by the same code of torch: the largest caller called the next one by it.
+        for place, amount in sorted(passed.items(), key=lambda one: -one[1]):
+            rest = amount
+            others = [at for at, call in enumerate(calls) if call.caller != place]
+            for at in sorted(others, key=lambda at: -left[at]):
+                taken = min(left[at], rest)
+                left[at], rest = left[at] - taken, rest - taken
+        weights = left if sum(left) > _PRECISION * sum(weights) else weights
         if not sum(weights):
             weights = [_calls_of(call) for call in calls]
         whole = sum(weights)

@@ -20,7 +20,6 @@ from perfkit.model import Balance, PhaseSeconds
 from perfkit.model.readings import (
     BACKWARD,
     DATA,
-    EVALUATION,
     FORWARD,
     LOGGING,
     LOSS,
@@ -33,6 +32,8 @@ from perfkit.model.readings import (
 _Label = str | None
 # The label of what belongs to no step; no phase has it.
 _PAUSE = "(pause)"
+# That of a forward pass which returned its loss too: what follows is none.
+_WITH_LOSS = "(forward with loss)"
 # No thread has this for its identity.
 _NO_THREAD = -1
 _CALLS_TO_DEVICE = ("to", "cuda", "pin_memory")
@@ -59,6 +60,7 @@ _COLLECTIVES = (
     # With this a data-parallel model sends its buffers, before each forward pass.
     "_broadcast_coalesced",
 )
+_LOSSES = ("cross_entropy", "kl_div", "binary_cross_entropy")
 _HOOKED = "_perfkit_hooked"
 _Call = Callable[..., Any]
 
@@ -72,7 +74,7 @@ class Moment:
 
     def seconds_until(self, later: Moment) -> float:
         """Return how much later another moment of the same clock is; a device must have reached both."""
-        if self.event is None:
+        if self.event is None or later.event is None:
             return later.at_s - self.at_s
         return float(self.event.elapsed_time(later.event)) / 1e3
 
@@ -85,9 +87,9 @@ class Moment:
 class PhaseClock:
     """Sums up the time of each phase, step by step; every phase is measured, none is a remainder.
 
-    The outermost hook decides, unless it steps ``aside``; phases of hooks count as their own inside phases
-    that the user names. Other threads are ignored. ``clock_of`` chooses how moments are taken: on a device by
-    queued events, so that no step waits. ``watch`` is called with the label of each phase that begins.
+    The outermost hook decides, unless there is another ``instead``; phases of hooks count as their own inside
+    phases that the user names. Other threads are ignored. ``clock_of`` chooses how moments are taken: on a
+    device by queued events, so that no step waits. ``watch`` is called with the label of each new phase.
     """
 
     def __init__(
@@ -100,7 +102,6 @@ class PhaseClock:
         self._thread = threading.get_ident()
         self.hook: _Label = None
         self._named: list[str] = []
-        self._before_pause: _Label = None
         self._changes: list[tuple[Moment, _Label]] = []
         self._steps: list[list[tuple[Moment, _Label]]] = []
 
@@ -112,26 +113,18 @@ class PhaseClock:
         self._change(phase)
         return True
 
-    def end(self) -> None:
-        """Leave the phase of the outermost hook; in a pause, for the time after it."""
-        if self.hook == _PAUSE:
-            self._before_pause = None
-            return
+    def end(self, renamed: _Label = None) -> None:
+        """Leave the phase of the outermost hook, which may get another name."""
+        place = len(self._changes) - 1
+        while renamed and place >= 0 and self._changes[place][1] == self.hook:
+            self._changes[place] = self._changes[place][0], renamed
+            place -= 1
         self.hook = None
         self._change(self._label)
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Leave the present hook's phase for a while: what runs inside has phases of its own."""
-        hook = self.turn(None)
-        try:
-            yield
-        finally:
-            self.turn(hook)
-
-    @contextmanager
-    def instead(self, phase: str) -> Iterator[None]:
-        """Be in a phase for a while instead of the present hook's; other threads change nothing."""
+    def instead(self, phase: _Label) -> Iterator[None]:
+        """Be in a phase for a while instead of the present hook's, in None for phases that come inside."""
         if threading.get_ident() != self._thread:
             yield
             return
@@ -149,18 +142,6 @@ class PhaseClock:
         hook, self.hook = self.hook, phase
         self._change(self._label)
         return hook
-
-    def pause(self) -> None:
-        """Begin what belongs to no step and no phase."""
-        if threading.get_ident() == self._thread:
-            self._before_pause, self.hook = self.hook, _PAUSE
-            self._changes.append((self._now(), _PAUSE))
-
-    def resume(self) -> None:
-        """End a pause, and go on with the phase before it."""
-        if self.hook == _PAUSE:
-            self.hook = self._before_pause
-            self._changes.append((self._now(), self._label))
 
     def enter(self, name: str) -> None:
         """Enter a phase that the user names."""
@@ -180,6 +161,18 @@ class PhaseClock:
         self._steps.append(self._changes)
         self._changes = []
 
+    def bookmark(self) -> Moment:
+        """Return the present moment, from or to which ``balance`` can cut something out."""
+        now = self._now()
+        self._changes.append((now, self._label))
+        return now
+
+    def extend_step(self) -> None:
+        """Make one step of the last whole one and what has come since."""
+        self._changes = [*self._steps.pop(), *self._changes]
+        self.end_step()
+        self.start_step()
+
     def start_step(self) -> None:
         """Begin the first step, or the next one."""
         self._now = self._clock_of()
@@ -195,9 +188,9 @@ class PhaseClock:
         if self._steps:
             self._steps[-1][-1][0].wait()
 
-    def balance(self) -> Balance:
-        """Return the phases of all whole steps; a device must have reached its last moment."""
-        steps = [_seconds(changes) for changes in self._steps]
+    def balance(self, cuts: Iterable[tuple[Moment, Moment]] = ()) -> Balance:
+        """Return the phases of whole steps without ``cuts``; a device must have reached its last moment."""
+        steps = [_seconds(changes) for changes in _cut(self._steps, cuts)]
         for step in steps:
             step.pop(_PAUSE, None)
         names = dict.fromkeys(name for step in steps for name in step if name is not None)
@@ -224,9 +217,41 @@ class PhaseClock:
 
 def _seconds(changes: list[tuple[Moment, _Label]]) -> dict[_Label, float]:
     seconds: dict[_Label, float] = defaultdict(float)
-    for (begin, label), (end, _) in itertools.pairwise(changes):
+    labels = _with_own_losses([label for _, label in changes])
+    for label, ((begin, _), (end, _)) in zip(labels, itertools.pairwise(changes), strict=False):
         seconds[label] += begin.seconds_until(end)
     return seconds
+
+
+def _cut(
+    steps: Iterable[list[tuple[Moment, _Label]]], cuts: Iterable[tuple[Moment, Moment]]
+) -> Iterator[list[tuple[Moment, _Label]]]:
+    found = list(cuts)
+    begins, ends = {id(begin) for begin, _ in found}, {id(end) for _, end in found}
+    is_cut = False
+    for changes in steps:
+        kept = []
+        for moment, label in changes:
+            is_cut = (is_cut or id(moment) in begins) and id(moment) not in ends
+            kept.append((moment, _PAUSE if is_cut else label))
+        yield kept
+
+
+def _with_own_losses(labels: list[_Label]) -> list[_Label]:
+    """Name what no hook saw between a forward and its backward pass: a loss in the user's own words."""
+    for backward in [place for place, label in enumerate(labels) if label == BACKWARD]:
+        known = (FORWARD, BACKWARD, _WITH_LOSS)
+        begin = next((at for at in range(backward - 1, -1, -1) if labels[at] in known), None)
+        if begin is None or labels[begin] != FORWARD:
+            continue
+        between = labels[begin:backward]
+        if OPTIMIZER in between:
+            between = between[: between.index(OPTIMIZER)]
+            # With a loss that a hook saw, what comes before gradients are set to zero may be anything.
+            if LOSS in between:
+                between = between[: len(between) - between[::-1].index(LOSS)]
+        labels[begin : begin + len(between)] = [label or LOSS for label in between]
+    return [FORWARD if label == _WITH_LOSS else label for label in labels]
 
 
 def host_now() -> Moment:
@@ -246,7 +271,7 @@ def _device_now(device: Accelerator) -> Moment:
     event = device.event()
     assert event is not None  # noqa: S101 (a device that had events has them)
     event.record()
-    return Moment(event=event)
+    return Moment(time.perf_counter(), event)
 
 
 def can_import_torch() -> bool:
@@ -270,10 +295,10 @@ def hook_torch(clock: PhaseClock) -> contextlib.ExitStack:
         patches = Patches()
         hooks.callback(patches.undo)
         wrap = functools.partial(_wrap, clock, patches)
-        wrap(_BaseDataLoaderIter, ("__next__",), _unless_evaluating(DATA))
+        wrap(_BaseDataLoaderIter, ("__next__",), _always(DATA))
         # Workers are started and ended with each epoch.
-        wrap(DataLoader, ("__iter__",), _unless_evaluating(DATA))
-        wrap(_MultiProcessingDataLoaderIter, ("_shutdown_workers",), _unless_evaluating(DATA))
+        wrap(DataLoader, ("__iter__",), _always(DATA))
+        wrap(_MultiProcessingDataLoaderIter, ("_shutdown_workers",), _always(DATA))
         wrap(torch.Tensor, _CALLS_TO_DEVICE, _always(TO_DEVICE))
         wrap(torch.Tensor, _CALLS_TO_HOST, _always(TO_HOST))
         wrap(torch.Tensor, ("backward",), _always(BACKWARD))
@@ -285,7 +310,6 @@ def hook_torch(clock: PhaseClock) -> contextlib.ExitStack:
         wrap(torch.nn.Module, ("__call__",), _phase_of_module)
         for handle in _hook_steps(clock):
             hooks.callback(handle.remove)
-        _hook_evaluation(clock, patches, torch.no_grad, torch.inference_mode)
         return hooks.pop_all()
 
 
@@ -380,10 +404,13 @@ def _timed(clock: PhaseClock, call: _Call, phase_of: Callable[[Any], str]) -> _C
         # A compiler that traces this must see the call only. Most other calls are in a phase already.
         if is_compiling() or clock.hook or not clock.begin(phase_of(args[0] if args else None)):
             return call(*args, **kwargs)
+        renamed = None
         try:
-            return call(*args, **kwargs)
+            result = call(*args, **kwargs)
+            renamed = _renamed(args[0], result) if phase_of is _phase_of_module else None
         finally:
-            clock.end()
+            clock.end(renamed)
+        return result
 
     setattr(timed, _HOOKED, True)
     return timed
@@ -401,23 +428,25 @@ def _always(phase: str) -> Callable[[Any], str]:
     return lambda _: phase
 
 
-def _unless_evaluating(phase: str) -> Callable[[Any], str]:
-    import torch
-
-    return lambda _: phase if torch.is_grad_enabled() else EVALUATION
-
-
 def _phase_of_module(module: Any) -> str:  # noqa: ANN401 (any callable)
-    if type(module).__name__.endswith("Loss"):
-        return LOSS
-    return FORWARD if module.training else EVALUATION
+    return LOSS if type(module).__name__.endswith("Loss") else FORWARD
+
+
+def _renamed(module: Any, result: Any) -> _Label:  # noqa: ANN401 (a module and what it returned)
+    """Return the label of a module that returned a loss, None of another one."""
+    parts = result.values() if isinstance(result, dict) else result
+    for part in parts if isinstance(result, dict | tuple | list) else (result,):
+        # A loss is a tensor without dimensions.
+        if getattr(part, "requires_grad", False) and not part.ndim:
+            return LOSS if next(module.parameters(), None) is None else _WITH_LOSS
+    return None
 
 
 def _losses(names: Iterable[str]) -> list[str]:
     return [
         name
         for name in names
-        if not name.startswith("_") and (name.endswith("_loss") or name in ("cross_entropy", "kl_div"))
+        if not name.startswith("_") and (name.endswith("_loss") or name.startswith(_LOSSES))
     ]
 
 
@@ -454,35 +483,9 @@ def _with_closure_aside(
 
     @functools.wraps(closure)
     def closure_aside(*called: Any, **named: Any) -> Any:  # noqa: ANN401 (the closure's own signature)
-        with clock.aside():
+        with clock.instead(None):
             return closure(*called, **named)
 
     if "closure" in kwargs:
         return args, {**kwargs, "closure": closure_aside}
     return (optimizer, closure_aside, *given[1:]), kwargs
-
-
-def _hook_evaluation(clock: PhaseClock, patches: Patches, *regions: Any) -> None:  # noqa: ANN401 (torch's context managers)
-    for region in regions:
-        _hook_region(clock, patches, region)
-
-
-def _hook_region(clock: PhaseClock, patches: Patches, region: Any) -> None:  # noqa: ANN401 (a context manager's class)
-    enter, leave = region.__enter__, region.__exit__
-
-    @functools.wraps(enter)
-    def timed_enter(self: Any) -> Any:  # noqa: ANN401 (the region)
-        self._perfkit_outermost = clock.begin(EVALUATION)
-        return enter(self)
-
-    @functools.wraps(leave)
-    def timed_leave(self: Any, *error: Any) -> Any:  # noqa: ANN401 (likewise)
-        try:
-            return leave(self, *error)
-        finally:
-            # A region that was entered before the hooks were set has begun nothing.
-            if vars(self).pop("_perfkit_outermost", False):
-                clock.end()
-
-    patches.replace(region, "__enter__", timed_enter)
-    patches.replace(region, "__exit__", timed_leave)

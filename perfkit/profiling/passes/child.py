@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
+import functools
 import gc
 import importlib
 import io
 import os
+import signal
 import sys
 import threading
 import time
@@ -23,6 +25,7 @@ from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.model import Environment, PassSummary
 from perfkit.profiling.passes.exchange import (
     ASKING,
+    ENDING,
     STACK_FILE,
     PassNews,
     PassResult,
@@ -126,10 +129,18 @@ def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
 
     # Where an earlier pass, which had no profiler, has counted the samples, loaders need not be watched.
     first = spec.known_steps is None
-    meter = Meter(limit=instrument.step_limit, report=report, loaders=first, step_at=spec.step_at)
+    meter = Meter(
+        limit=instrument.step_limit,
+        report=report,
+        loaders=first or spec.name == "balance",
+        unit=spec.unit,
+        extend=instrument.extend_step,
+        limit_s=spec.limit_s,
+    )
+    instrument.meter = meter
     meter.prepare()
     version, summary = _run_target(spec, instrument, reporter, meter)
-    found = PassResult(version=version, environment=_environment(spec))
+    found = PassResult(version=version, environment=_environment(spec), unit=meter.found())
     if alone:
         return replace(found, problem=alone[0])
     if isinstance(summary, Problem) and summary.kind == "usage":
@@ -142,7 +153,7 @@ def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
         written = instrument.write(summary)
     except NotMeasuredError as error:
         return replace(found, problem=Problem(kind="failed", message=str(error)))
-    return replace(written, version=version, environment=found.environment)
+    return replace(written, version=version, environment=found.environment, unit=found.unit)
 
 
 def _run_target(
@@ -151,7 +162,7 @@ def _run_target(
     """Run the target to its end, or to the step after which nothing more is asked of it."""
 
     def change_code(code: CodeType) -> CodeType:
-        step_at, script = spec.step_at, Path(spec.target.place)
+        step_at, script = spec.unit.line, Path(spec.target.place)
         if step_at is not None and spec.target.is_script and os.path.realpath(script) == step_at.file:
             code = marked_code(step_at, script)
         return instrument.change_code(code)
@@ -164,6 +175,7 @@ def _run_target(
         version = loaded.version
         reporter.wait()
         started = True
+        signal.signal(ENDING, functools.partial(_end_now, meter))
         meter.start()
         result = instrument.run(loaded.call)
     except UsageError as error:
@@ -178,7 +190,16 @@ def _run_target(
             return version, describe_exit(error, spec.target.name)
     except BaseException as error:  # noqa: BLE001 (any error of the user's code)
         return version, describe_failure(error, spec.target.name, own_code_of(spec))
+    finally:
+        signal.signal(ENDING, signal.SIG_IGN)
     return version, meter.finish(spec.name, result=result, profiled_from=instrument.profiled_from)
+
+
+def _end_now(meter: Meter, *_: object) -> NoReturn:
+    """End the target where it stands: what was measured until now is reported."""
+    signal.signal(ENDING, signal.SIG_IGN)
+    meter.ended = "interrupted"
+    raise EnoughSteps
 
 
 def _environment(spec: PassSpec) -> Environment | None:

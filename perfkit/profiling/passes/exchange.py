@@ -19,14 +19,17 @@ from perfkit.model import (
     RoleProfile,
     Status,
 )
-from perfkit.profiling.passes.targets import StepLine, Target
+from perfkit.profiling.passes.targets import Target, Unit
 
 OUTPUT_FILE = "output.log"
 # Times at which a pass with turns was stopped: [begin, end] in seconds of the monotonic clock, one a line.
 STOPS_FILE = "stops.jsonl"
 # Where a rank writes its stack when it gets the signal: all of them may hang.
 STACK_FILE = "stack"
+_NO_UNIT = Unit()
 ASKING = signal.SIGUSR2
+# Ends a pass that is to report what it has; programs rarely use this one themselves.
+ENDING = getattr(signal, "SIGRTMIN", signal.SIGUSR1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +46,9 @@ class PassSpec:
     """One pass to make: paths are absolute, ``steps`` ends it early, ``artifact`` begins each file's name.
 
     ``known_steps`` is from an earlier pass. ``environment_reader`` ("module:function") is called at the end,
-    when torch is loaded. ``line_entries`` and ``lines`` are functions whose lines are timed. ``step_at`` ends
-    steps in place of an optimizer. With ``by_turns`` the loop waits for a number of steps before it makes
-    them.
+    when torch is loaded. ``line_entries`` and ``lines`` are functions whose lines are timed. ``unit`` is what
+    ends a step, as far as it is known, and ``limit_s`` ends the pass too. With ``by_turns`` the loop waits
+    for a number of steps before it makes them.
     """
 
     name: PassName
@@ -63,7 +66,8 @@ class PassSpec:
     environment_reader: str | None = None
     from_root: bool = False
     rank_place: RankPlace | None = None
-    step_at: StepLine | None = None
+    unit: Unit = _NO_UNIT
+    limit_s: float | None = None
     by_turns: bool = False
 
     @property
@@ -95,6 +99,7 @@ class PassResult:
     steps_before: int = 0
     version: str = ""
     environment: Environment | None = None
+    unit: Unit | None = None
     entries: tuple[ProfileEntry, ...] = ()
     files: tuple[str, ...] = ()
     balance: Balance | None = None

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import functools
 import os
 import pstats
 import sys
+import threading
 import types
 import warnings
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from perfkit.agent.counters.calls import profile_of_this_thread
 from perfkit.agent.counters.model import with_texts
@@ -18,7 +21,8 @@ from perfkit.agent.counters.tensors import TensorWatch
 from perfkit.agent.training import COUNTED_STEP, last_iterations
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.model import PassSummary, RoleProfile
-from perfkit.phases import listen_to_phases, steps_are_announced
+from perfkit.model.readings import MARK
+from perfkit.phases import listen_to_phases
 from perfkit.profiling.passes.balance import (
     PhaseClock,
     choose_clock,
@@ -37,7 +41,7 @@ from perfkit.profiling.passes.functions import (
     read_entries,
 )
 from perfkit.profiling.passes.memory import MemoryWatch, PeakWatch
-from perfkit.profiling.passes.meter import BatchesOfSteps, EnoughSteps
+from perfkit.profiling.passes.meter import EnoughSteps, Meter
 from perfkit.profiling.passes.target_code import OwnCode, find_own_code
 from perfkit.profiling.passes.workers import (
     end_workers,
@@ -51,19 +55,23 @@ from perfkit.units import counted
 if TYPE_CHECKING:
     import torch
 
-
-import csv
-import functools
-import threading
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Protocol
-
-from perfkit.model.readings import MARK
-
 _REPEATED = 2
 # The memory pass looks at all new objects after each step: this many steps show growth, and more take long.
 _MEMORY_STEPS, _MOST_MEMORY_STEPS = 12, 50
+_ACTIVE_STEPS = 3
+_FULL_WINDOW = 5
+_MICROSECOND = 1e-6
+_STEP_MARK = "ProfilerStep"
+COLUMNS = (
+    "operator",
+    "calls",
+    "calls_per_step",
+    "self_cpu_s",
+    "cpu_s",
+    "self_cpu_s_per_step",
+    "self_device_s",
+    "device_s",
+)
 _Call = Callable[[], object]
 
 
@@ -71,6 +79,7 @@ class Clean:
     """Watches nothing; other instruments override what they need."""
 
     profiled_from = 0
+    meter: Meter
 
     def __init__(self, spec: PassSpec) -> None:
         self.step_limit = spec.steps
@@ -92,6 +101,9 @@ class Clean:
     def start_step(self) -> None:
         """Note that the loop goes on."""
 
+    def extend_step(self) -> None:
+        """Note that the last step is over only now."""
+
     def write(self, summary: PassSummary) -> PassResult:
         """Write the artifacts of the pass, and return their names and what was found."""
         return PassResult(summary=summary)
@@ -109,21 +121,21 @@ class BalanceWatch(Clean):
         if spec.rank_place is not None:
             hook_collectives(self._clock)
         time_workers(self._folder)
-        self._batches = BatchesOfSteps()
-        self._batches.watch_loaders()
-        self._trained = self._steps = 0
 
     def run(self, call: _Call) -> object:
         """Call, and note the phases that the user names too."""
         listen_to_phases(self._clock)
+        self.meter.periods.now = self._clock.bookmark
         self.start_step()
         return call()
 
     def end_step(self) -> None:
         """Close the step."""
         self._clock.end_step()
-        self._trained += self._batches.end_step().batches
-        self._steps += 1
+
+    def extend_step(self) -> None:
+        """Make one step of the last two."""
+        self._clock.extend_step()
 
     def start_step(self) -> None:
         """Begin a step, and set hooks in logging libraries that have been imported meanwhile."""
@@ -136,10 +148,13 @@ class BalanceWatch(Clean):
         times = fetch_times(self._folder)
         batch_s = times.batch_s if times else None
         # Loaders that a step takes several batches of have these made side by side; gradients may add up too.
-        loader_s = batch_s * self._trained / self._steps if batch_s is not None and self._trained else None
+        trained = self.meter.periods.batches
+        loader_s = batch_s * trained / summary.steps if batch_s and trained and summary.steps else None
         return PassResult(
             summary=summary,
-            balance=replace(self._clock.balance(), loader_s=loader_s, memory=self._memory.phases()),
+            balance=replace(
+                self._clock.balance(self.meter.cuts), loader_s=loader_s, memory=self._memory.phases()
+            ),
         )
 
 
@@ -230,10 +245,9 @@ class TorchProfile(Clean):
         self.step_limit = None
         self.profiled_from = 0 if self._all else self._window.begin
         self._profiler = self._new_profiler()
-        self._is_running = False
-        self._step_at = spec.step_at
+        self._is_running = self._is_in_optimizer = self._is_due = False
         # The first optimizer of a class fixes what its steps call, and a module may make one when imported.
-        call_after_each_step(self._after_optimizer_step)
+        watch_optimizers(self._enter_optimizer, self._leave_optimizer)
 
     def run(self, call: _Call) -> object:
         """Call under torch.profiler, with the phases that the user names as ranges of the trace."""
@@ -263,16 +277,19 @@ class TorchProfile(Clean):
         return PassResult(summary=summary, files=(trace, operators))
 
     def end_step(self) -> None:
-        """End a step of the trace that no optimizer ends."""
-        if self._is_marked:
+        """End a step of the trace, behind the range of the optimizer in which that is noticed."""
+        if self._is_in_optimizer:
+            self._is_due = True
+        else:
             self._end_step()
 
-    @property
-    def _is_marked(self) -> bool:
-        return self._step_at is not None or steps_are_announced()
+    def _enter_optimizer(self) -> None:
+        self._is_in_optimizer = True
 
-    def _after_optimizer_step(self) -> None:
-        if not self._is_marked:
+    def _leave_optimizer(self) -> None:
+        self._is_in_optimizer = False
+        if self._is_due:
+            self._is_due = False
             self._end_step()
 
     def _end_step(self) -> None:
@@ -395,22 +412,6 @@ INSTRUMENTS: dict[str, Callable[[PassSpec], Clean]] = {
 }
 
 
-_ACTIVE_STEPS = 3
-_FULL_WINDOW = 5
-_MICROSECOND = 1e-6
-_STEP_MARK = "ProfilerStep"
-COLUMNS = (
-    "operator",
-    "calls",
-    "calls_per_step",
-    "self_cpu_s",
-    "cpu_s",
-    "self_cpu_s_per_step",
-    "self_device_s",
-    "device_s",
-)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Window:
     """Steps that pass unwatched, then steps that warm the profiler up, then steps that it keeps."""
@@ -469,8 +470,8 @@ def choose_window(steps: int | None) -> Window:
     return Window(wait=0, warmup=int(steps > 1), active=max(1, steps - 1))
 
 
-def call_after_each_step(callback: Callable[[], None]) -> None:
-    """Have ``callback`` called once an optimizer's ``step`` is over and its range in the trace is closed.
+def watch_optimizers(enter: Callable[[], None], leave: Callable[[], None]) -> None:
+    """Have ``leave`` called once an optimizer's ``step`` is over and its range in the trace is closed.
 
     A post hook runs inside that range, so a step of the trace that ended in one would overlap the range.
     """
@@ -483,8 +484,9 @@ def call_after_each_step(callback: Callable[[], None]) -> None:
 
         @functools.wraps(hooked)
         def step(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (an optimizer's own signature)
+            enter()
             result = hooked(*args, **kwargs)
-            callback()
+            leave()
             return result
 
         return step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import statistics
 import sys
 import time
@@ -15,7 +16,15 @@ from typing import Literal, Self
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
 from perfkit.errors import NotMeasuredError
 from perfkit.model import RatioInterval
-from perfkit.profiling.passes.exchange import OUTPUT_FILE, STOPS_FILE, PassNews, PassResult, PassSpec, Problem
+from perfkit.profiling.passes.exchange import (
+    ENDING,
+    OUTPUT_FILE,
+    STOPS_FILE,
+    PassNews,
+    PassResult,
+    PassSpec,
+    Problem,
+)
 from perfkit.runner.commands import FAULTHANDLER, SAFE_PATH, ended_in_words, tail_of
 from perfkit.runner.fork_server import ForkServer, ForkServerLostError
 from perfkit.runner.requests import ANSWER, Child, start_child
@@ -92,7 +101,14 @@ class PassLauncher:
 def run_pass(spec: PassSpec, on_steps: Callable[[int], None], launcher: PassLauncher) -> PassResult:
     """Make a pass and return its result; ``on_steps`` is called with the number of steps done."""
     with running(spec, on_steps, launcher) as child:
-        child.follow()
+        try:
+            child.follow()
+        except KeyboardInterrupt:
+            # It reports what it has, where it has got so far.
+            os.kill(child.child.process.pid, ENDING)
+            child.follow()
+            if child.result().summary is None:
+                raise
         return child.result()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -13,11 +14,12 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
 from perfkit.model import Status
 from perfkit.profiling.passes.exchange import Problem
+from perfkit.profiling.passes.targets import StepLine, loop_around
 from perfkit.runner.targets import without_cell
 
 _HARNESS = Path(__file__).resolve().parent
@@ -103,6 +105,27 @@ def _is_installed(path: Path) -> bool:
 
 def _standard_library() -> Path:
     return Path(sysconfig.get_path("stdlib"))
+
+
+def optimizer_exists() -> bool:
+    """Return whether there is an optimizer of torch, which may step later than this."""
+    from torch.optim import Optimizer
+
+    return any(issubclass(type(one), Optimizer) for one in gc.get_objects())
+
+
+def calling_loop() -> StepLine | None:
+    """Return the innermost loop of the user's code that runs now, None where there is none."""
+    perfkit = Path(__file__).parents[2]
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 (as documented)
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        if path.suffix == ".py" and not (_is_installed(path) or path.is_relative_to(perfkit)):
+            found = loop_around(path, frame.f_lineno, frame.f_code.co_firstlineno)
+            if found is not None:
+                return found
+        frame = frame.f_back
+    return None
 
 
 def describe_failure(error: BaseException, name: str, own: OwnCode) -> Problem:

@@ -22,6 +22,10 @@ from perfkit.runner.targets import is_notebook, read_notebook
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _CALL = "__perfkit_end_step__"
+# With these a loop calls where a turn begins, and where all are over; other lines end a step by themselves.
+TURN, OVER = "turn", "over"
+# Given in place of a line, it has each batch of a loader end a step.
+LOADER = "loader"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +131,26 @@ class StepLine:
     line: int
     text: str
 
+    @property
+    def title(self) -> str:
+        """The line for people."""
+        return f"{Path(self.file).name}:{self.line} {self.text}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """What ends a step: a line, with ``loader`` each batch, or else marks or optimizers.
+
+    An earlier pass found the rest: the number of the optimizer that is ``last`` in a step, and whether some
+    steps end only with the ``next_batch``.
+    """
+
+    line: StepLine | None = None
+    loader: bool = False
+    marked: bool = False
+    last: int | None = None
+    next_batch: bool = False
+
 
 def find_step_line(place: str, folder: Path) -> StepLine:
     """Return the line that "FILE:LINE" names, seen from a folder."""
@@ -155,37 +179,37 @@ def marked_code(place: StepLine, path: Path) -> types.CodeType:
             f"there is no statement at {path}:{place.line}; give --step-at the line of the training loop, or"
             " a line in it that runs once a step"
         )
-    call = ast.parse(f"{_CALL}()").body[0]
-    for node in ast.walk(call):
+    calls = ast.parse(f"{_CALL}('{TURN}')\n{_CALL}('{OVER}')\n{_CALL}()").body
+    for node in (node for call in calls for node in ast.walk(call)):
         ast.copy_location(node, statement)
     if isinstance(statement, (ast.For, ast.AsyncFor, ast.While)):
-        statement.body.insert(0, call)
+        statement.body.insert(0, calls[0])
+        block.insert(block.index(statement) + 1, calls[1])
     else:
-        block.insert(block.index(statement), call)
+        block.insert(block.index(statement), calls[2])
     return compile(tree, str(path), "exec", dont_inherit=True)
 
 
-def training_loop(path: Path) -> int | None:
-    """Return the line of the innermost loop with a backward pass in a file, None where there is none."""
+def loop_around(path: Path, line: int, first: int) -> StepLine | None:
+    """Return the innermost loop around a line, of those behind the ``first`` line of its function."""
     try:
-        tree = ast.parse(path.read_bytes())
+        data = path.read_bytes()
+        tree = ast.parse(data)
     except (OSError, SyntaxError, ValueError):
         return None
     loops = [node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.AsyncFor, ast.While))]
-    # An outer node is walked before those in it.
-    return next((loop.lineno for loop in reversed(loops) if any(map(_is_backward, ast.walk(loop)))), None)
+    around = [one.lineno for one in loops if one.body[0].lineno <= line <= (one.body[-1].end_lineno or 0)]
+    found = max(around, default=0)
+    if found < first:
+        return None
+    text = data.decode("utf-8", "replace").splitlines()[found - 1].strip()
+    return StepLine(file=os.path.realpath(path), line=found, text=text)
 
 
-def _is_backward(node: ast.AST) -> bool:
-    if not isinstance(node, ast.Attribute):
-        return False
-    return node.attr == "backward" or (node.attr == "grad" and ast.unparse(node.value).endswith("autograd"))
-
-
-def call_at(place: StepLine, end_step: Callable[[], None]) -> None:
+def call_at(place: StepLine, end_step: Callable[..., None]) -> None:
     """Have ``end_step`` called each time that the line is reached in this process, and not in its forks."""
     setattr(builtins, _CALL, end_step)
-    os.register_at_fork(after_in_child=lambda: setattr(builtins, _CALL, lambda: None))
+    os.register_at_fork(after_in_child=lambda: setattr(builtins, _CALL, lambda *_: None))
     get_code: Any = SourceFileLoader.get_code
 
     def get_marked(loader: SourceFileLoader, fullname: str) -> types.CodeType | None:

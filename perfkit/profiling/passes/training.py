@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import statistics
@@ -15,9 +16,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from perfkit.agent.clock import synchronised, uses_accelerator
-from perfkit.agent.counters.interventions import undone_in_forks
+from perfkit.agent.counters.interventions import Patches, undone_in_forks
 from perfkit.agent.counters.model import Counts, with_texts
 from perfkit.agent.counters.tensors import TensorWatch
+from perfkit.agent.counters.torch_adapter import backward_entries
 from perfkit.agent.training import COUNTED_STEP, last_iterations
 from perfkit.errors import UsageError
 from perfkit.model import Balance, PhaseSeconds
@@ -32,6 +34,8 @@ from perfkit.profiling.passes.balance import (
     host_now,
 )
 from perfkit.profiling.passes.launch import ratio_of_turns
+from perfkit.profiling.passes.periods import Periods
+from perfkit.profiling.passes.target_code import optimizer_exists
 
 _Kind = Literal["left alone", "timed", "watched", "counted"]
 # Timed and watched steps take turns of this many, so that the machine affects both alike.
@@ -91,15 +95,13 @@ class StepPlan:
 class StepFindings:
     """What the steps of a training gave, in seconds and measured order.
 
-    ``balance`` is of other steps that took turns with ``step_s``; ``dropped`` counts those left out since
-    something else was done in them; ``uncounted`` is why steps were not counted.
+    ``balance`` is of other steps that took turns with ``step_s``; ``uncounted`` is why none were counted.
     """
 
     step_s: tuple[float, ...]
     balance: Balance | None
     counts: Counts | None
     seen: int
-    dropped: int
     uncounted: str | None = None
 
 
@@ -117,7 +119,6 @@ class TrainingSteps:
         self._counting: _Counting | None = None
         self._watched = False
         self._pauses = 0
-        self._spoilt = False
         self._seen = 0
 
     @property
@@ -134,12 +135,11 @@ class TrainingSteps:
         if self._turn is None:
             return
         self._seen += 1
-        if self._turn.end_step(dropped=self._spoilt):
+        if self._turn.end_step():
             self._turn.close()
             self._next_turn()
         else:
             self._turn.start_step()
-        self._spoilt = False
 
     def pause(self) -> None:
         """Begin what belongs to no step, such as a validation; pauses may lie in one another."""
@@ -149,18 +149,14 @@ class TrainingSteps:
 
     def resume(self) -> None:
         """End a pause."""
-        self._pauses = max(0, self._pauses - 1)
-        if self._turn is not None and not self._pauses:
+        if self._turn is not None and self._pauses == 1:
             self._turn.resume()
+        self._pauses = max(0, self._pauses - 1)
 
     def restart_step(self) -> None:
         """Begin the present step anew: what was done since the last one ended belongs to none."""
         if self._turn is not None:
             self._turn.restart_step()
-
-    def drop_step(self) -> None:
-        """Leave the present step out of the findings: something else was done in it, such as a checkpoint."""
-        self._spoilt = True
 
     def end(self) -> None:
         """Follow no further step, and leave torch as it was."""
@@ -178,7 +174,6 @@ class TrainingSteps:
             balance=_joined(balances, [timing.watched for timing in self._timed]),
             counts=None if counting is None else counting.found,
             seen=self._seen,
-            dropped=sum(timing.dropped for timing in self._timed),
             uncounted=None if counting is None else counting.why_not,
         )
 
@@ -216,25 +211,29 @@ class _Timing:
         self._skipped = skipped
         self._steps = steps
         self._clock = PhaseClock(_choose_clock)
+        self._periods = Periods(self._clock.bookmark)
+        self._pauses: list[tuple[Moment, Moment]] = []
         self._hooks = contextlib.ExitStack()
         self._ended: list[bool] = []
         self._balance: Balance | None = None
-
-    @property
-    def dropped(self) -> int:
-        return self._ended[self._skipped :].count(False)
 
     @property
     def _is_over(self) -> bool:
         return self._ended.count(True) == self._steps
 
     def open(self) -> None:
+        has_torch = can_import_torch()
+        # A clock that waits for a device each time it is read would hold up the steps.
+        if has_torch and _choose_clock() is not _synchronised_now:
+            self._hooks.callback(self._periods.close)
+            self._hooks.enter_context(undone_in_forks(self._periods.close))
+            self._periods.watch()
         if not self.watched:
             return
         self._hooks.callback(self._clock.close)
         self._hooks.enter_context(undone_in_forks(self._clock.close))
         self._hooks.callback(listen_to_phases(self._clock))
-        if can_import_torch():
+        if has_torch:
             self._hooks.enter_context(hook_torch(self._clock))
         self._hooks.callback(hook_loggers(self._clock).undo)
 
@@ -244,16 +243,17 @@ class _Timing:
     def restart_step(self) -> None:
         self._clock.start_step()
 
-    def end_step(self, *, dropped: bool) -> bool:
+    def end_step(self) -> bool:
+        self._periods.end_step(len(self._ended), self._clock.bookmark())
         self._clock.end_step()
-        self._ended.append(len(self._ended) >= self._skipped and not dropped)
+        self._ended.append(len(self._ended) >= self._skipped)
         return self._is_over
 
     def pause(self) -> None:
-        self._clock.pause()
+        self._pauses.append((self._clock.bookmark(), Moment()))
 
     def resume(self) -> None:
-        self._clock.resume()
+        self._pauses.append((self._pauses.pop()[0], self._clock.bookmark()))
 
     def close(self) -> None:
         self._hooks.close()
@@ -261,7 +261,9 @@ class _Timing:
     def balance(self) -> Balance:
         if self._balance is None:
             self._clock.wait()
-            self._balance = _kept(self._clock.balance(), self._ended)
+            found = self._periods.found(len(self._ended))
+            cuts = [*self._pauses, *((period.begin, period.end) for period in found)]
+            self._balance = _kept(self._clock.balance(cuts), self._ended)
             if self._is_over:
                 self._clock = PhaseClock()
         return self._balance
@@ -294,9 +296,7 @@ class _Counting:
         self.close()
         self.start_step()
 
-    def end_step(self, *, dropped: bool) -> bool:
-        if dropped:
-            self.close()
+    def end_step(self) -> bool:
         if self._watch is None:
             if self.why_not != _NO_TORCH:
                 self.why_not = "a validation or a checkpoint came between the steps that were counted"
@@ -329,11 +329,13 @@ def rounds(seconds: Sequence[float], *, most: int = 20, fewest: int = 3) -> tupl
 
 
 class OptimizerSteps:
-    """Notices steps of torch's optimizers, whichever they are, from ``begin`` to ``end``."""
+    """Notices updates from ``begin`` to ``end``: steps of optimizers, or backward passes without any."""
 
     def __init__(self) -> None:
-        self._seen = False
+        self._seen = self._seen_backward = False
+        self._by_hand: bool | None = None
         self._hook: Any = None
+        self._patches = Patches()
 
     def begin(self) -> None:
         """Begin to notice them."""
@@ -342,20 +344,38 @@ class OptimizerSteps:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         self._hook = register_optimizer_step_post_hook(self._note)
+        owner, names = backward_entries()
+        for name in names:
+            self._patches.replace(owner, name, self._noticed(getattr(owner, name)))
 
     def taken(self) -> bool:
-        """Return whether there was a step since this was asked last."""
+        """Return whether there was an update since this was asked last."""
         seen, self._seen = self._seen, False
-        return seen
+        backward, self._seen_backward = self._seen_backward, False
+        if seen or not backward:
+            return seen
+        if self._by_hand is None:
+            # Gradients may be accumulated for an optimizer that steps later.
+            self._by_hand = not optimizer_exists()
+        return self._by_hand
 
     def end(self) -> None:
         """Notice no more; it must not be called from within such a step."""
+        self._patches.undo()
         hook, self._hook = self._hook, None
         if hook is not None:
             hook.remove()
 
     def _note(self, *_: object) -> None:
         self._seen = True
+
+    def _noticed(self, backward: Any) -> Any:  # noqa: ANN401 (torch's own signature)
+        @functools.wraps(backward)
+        def noticed(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (likewise)
+            self._seen_backward = True
+            return backward(*args, **kwargs)
+
+        return noticed
 
 
 def rank_and_ranks() -> tuple[int, int]:
@@ -427,13 +447,8 @@ def _joined(balances: Sequence[Balance], watched: Sequence[bool]) -> Balance | N
     return Balance(
         step_s=tuple(second for one in parts for second in one.step_s),
         phases=tuple(
-            PhaseSeconds(name=name, seconds=tuple(s for one in parts for s in _seconds_in(one, name)))
+            PhaseSeconds(name=name, seconds=tuple(s for one in parts for s in one.seconds_of(name)))
             for name in names
         ),
         cost=ratio_of_turns(logs),
     )
-
-
-def _seconds_in(balance: Balance, name: str) -> tuple[float, ...]:
-    found = next((one.seconds for one in balance.phases if one.name == name), None)
-    return (0.0,) * len(balance.step_s) if found is None else found

@@ -1,0 +1,350 @@
+"""What a training does besides training, by what runs: batches, passes without gradients, files."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import sys
+import weakref
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from threading import get_ident
+from typing import Any, Literal
+
+from perfkit.agent.counters.interventions import Patches
+from perfkit.model.readings import CHECKPOINT, EVALUATION, ROLLOUT
+from perfkit.profiling.passes.balance import Moment
+
+# So many passes without gradients in a row are a loop by themselves, and no part of a step.
+_LOOP = 3
+_UNUSED = 4
+_Site = tuple[str, int]
+
+
+@dataclass(eq=False)
+class _Event:
+    """A batch, a region without gradients in which a module ran, a saved file, or a backward pass."""
+
+    kind: Literal["batch", "region", "save", "backward"]
+    begin: Moment
+    end: Moment
+    trained: bool | None = None
+    site: _Site = ("", 0)
+    training: bool = False
+
+
+@dataclass(kw_only=True)
+class _Given:
+    """What an iterator gave since the last backward pass; ``trained``: one followed it before."""
+
+    dies: Any
+    batches: int = 0
+    samples: int | None = 0
+    trained: bool = False
+    events: list[_Event] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class Period:
+    """Events in a row before the end of a ``step``, between which nothing is trained with."""
+
+    step: int
+    begin: Moment
+    end: Moment
+    is_save: bool
+    training: bool
+    batches: int = 0
+    sites: Counter[_Site] = field(default_factory=Counter)
+    name: str = ""
+
+
+class Periods:
+    """Separates training from evaluation, rollouts and checkpoints, and the batches of each.
+
+    A batch is trained with if a backward pass or an optimizer's step follows: an iterator that ends before,
+    or gave more batches since the last backward pass than the latest iterator, is one of an evaluation.
+    Passes of modules without gradients are periods where most steps have none, or several are in a row.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], Moment],
+        *,
+        on_batch: Callable[[object], None] = lambda _: None,
+        on_backward: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.now, self._on_batch, self._on_backward = now, on_batch, on_backward
+        self._thread = get_ident()
+        self._patches = Patches()
+        self._given: dict[int, _Given] = {}
+        self._latest: _Given | None = None
+        self._batches: Counter[int] = Counter()
+        self._events: list[_Event] = []
+        self._periods: list[Period] = []
+        self._steps_with: defaultdict[_Site, set[int]] = defaultdict(set)
+        # Where each batch is a step and nothing is trained, the loop's own passes are no evaluation.
+        self.only_batches = False
+        # Whether anything was trained with in the present step.
+        self.has_trained = False
+        # Batches of a typical loader in all steps, the samples of all, and the seconds in which they came.
+        self.batches = 0
+        self.samples: int | None = 0
+        self.wait_s = 0.0
+        self.workers: int | None = None
+
+    def watch(self) -> None:
+        """Notice batches, backward passes, regions without gradients and saved files from now on."""
+        import torch
+        from torch.utils.data.dataloader import DataLoader, _BaseDataLoaderIter
+
+        self._thread = get_ident()
+        replace = self._patches.replace
+        for name in ("backward", "grad"):
+            replace(torch.autograd, name, self._noticed_backward(getattr(torch.autograd, name)))
+        fetch, begin = self._noticed_fetches(_BaseDataLoaderIter.__next__, DataLoader.__iter__)
+        replace(_BaseDataLoaderIter, "__next__", fetch)
+        replace(DataLoader, "__iter__", begin)
+        replace(torch, "save", self._noticed_save(torch.save))
+        with contextlib.suppress(ImportError):
+            tensors: Any = importlib.import_module("safetensors.torch")
+            replace(tensors, "save_file", self._noticed_save(tensors.save_file))
+        for region in (torch.no_grad, torch.inference_mode):
+            self._notice_region(region)
+
+    def close(self) -> None:
+        """Notice nothing more."""
+        self._thread = -1
+        self._patches.undo()
+
+    def end_step(self, step: int, until: Moment) -> None:
+        """Note the end of a step; what began later belongs to the next one."""
+        if not self.has_trained:
+            self.train()
+        self.has_trained = False
+        self.batches += max(self._batches.values(), default=0)
+        self._batches.clear()
+        events = [one for one in self._events if one.begin.at_s < until.at_s]
+        self._events = [one for one in self._events if one.begin.at_s >= until.at_s]
+        self._events += [one for one in events if one.kind == "batch" and one.trained is None]
+        self._sort(step, (one for one in events if one.kind != "batch" or one.trained is not None))
+
+    def found(self, steps: int) -> list[Period]:
+        """Return all periods, once the training is over."""
+        for key in list(self._given):
+            self._end(key)
+        self._sort(steps, self._events)
+        self._events = []
+        for one in self._periods:
+            one.name = self._name(one, steps)
+        return [one for one in self._periods if one.name]
+
+    def _name(self, one: Period, steps: int) -> str:
+        if one.is_save:
+            return CHECKPOINT
+        is_usual = all(2 * len(self._steps_with[site]) > steps for site in one.sites)
+        if self.only_batches or (not one.batches and is_usual and max(one.sites.values()) < _LOOP):
+            return ""
+        return EVALUATION if one.batches or not one.training else ROLLOUT
+
+    def _sort(self, step: int, events: Iterable[_Event]) -> None:
+        period: Period | None = None
+        for event in sorted(events, key=lambda one: one.begin.at_s):
+            if event.kind == "backward" or event.trained:
+                period = None
+                continue
+            is_save = event.kind == "save"
+            # A file that is saved amid an evaluation is part of it; one before or after it is not.
+            if period is not None and period.is_save != is_save and event.begin.at_s > period.end.at_s:
+                period = None
+            if period is None:
+                begin, end, training = event.begin, event.end, event.training
+                period = Period(step=step, begin=begin, end=end, is_save=is_save, training=training)
+                self._periods.append(period)
+            if event.end.at_s > period.end.at_s:
+                period.end = event.end
+            period.batches += event.kind == "batch"
+            if event.kind == "region":
+                period.sites[event.site] += 1
+                self._steps_with[event.site].add(step)
+
+    def train(self) -> None:
+        """Note a backward pass or an update: what was given before it was trained with."""
+        self.has_trained = True
+        most = self._latest.batches if self._latest is not None else 0
+        # An iterator may be collected meanwhile.
+        for key, given in list(self._given.items()):
+            self._decide(key, given, trained=0 < given.batches <= most)
+        self._latest = None
+
+    def _decide(self, key: int, given: _Given, *, trained: bool) -> None:
+        for event in given.events:
+            event.trained = trained
+        if trained:
+            given.trained = True
+            self._batches[key] += given.batches
+            self.samples = _sum(self.samples, given.samples)
+            self.wait_s += sum(event.end.at_s - event.begin.at_s for event in given.events)
+        given.batches, given.samples, given.events = 0, 0, []
+
+    def _give(self, iterator: Any, event: _Event, batch: object, *, is_over: bool) -> None:  # noqa: ANN401 (torch's private iterator)
+        import torch
+
+        key = id(iterator)
+        given = self._given.get(key)
+        if given is None:
+            given = self._given[key] = _Given(dies=weakref.ref(iterator, lambda _: self._end(key)))
+        self._events.append(event)
+        self.workers = max(self.workers or 0, iterator._num_workers)  # noqa: SLF001 (no public name)
+        if not (torch.is_grad_enabled() or self.only_batches):
+            event.trained = False
+            return
+        given.events.append(event)
+        if is_over:
+            self._end(key)
+            return
+        given.batches += 1
+        given.samples = _sum(given.samples, batch_size(batch))
+        self._latest = given
+
+    def _end(self, key: int) -> None:
+        given = self._given.pop(key, None)
+        if given is not None:
+            # A loop that fetches ahead may see the end before its last backward passes.
+            self._decide(key, given, trained=given.trained)
+        if given is self._latest:
+            self._latest = None
+
+    def _noticed_backward(self, backward: Any) -> Any:  # noqa: ANN401 (torch's own signature)
+        import torch
+
+        is_compiling = torch.compiler.is_compiling
+
+        @functools.wraps(backward)
+        def noticed(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (likewise)
+            if not is_compiling() and get_ident() == self._thread:
+                self.only_batches = False
+                self._on_backward()
+                self.train()
+                if not (self._events and self._events[-1].kind == "backward"):
+                    now = self.now()
+                    self._events.append(_Event("backward", now, now))
+            return backward(*args, **kwargs)
+
+        return noticed
+
+    def _noticed_fetches(self, fetch: Any, begin: Any) -> tuple[Any, Any]:  # noqa: ANN401 (likewise)
+        is_nested = False
+        begun: dict[int, Moment] = {}
+
+        @functools.wraps(begin)
+        def noticed_begin(loader: Any) -> Any:  # noqa: ANN401 (likewise)
+            if is_nested or get_ident() != self._thread:
+                return begin(loader)
+            since = self.now()
+            iterator = begin(loader)
+            begun[id(iterator)] = since
+            return iterator
+
+        @functools.wraps(fetch)
+        def noticed_fetch(iterator: Any) -> Any:  # noqa: ANN401 (torch's private iterator, the user's batch)
+            nonlocal is_nested
+            # A loader inside of another's dataset gives nothing to the loop.
+            if is_nested or get_ident() != self._thread:
+                return fetch(iterator)
+            self._on_batch(iterator)
+            is_nested = is_over = True
+            since = begun.pop(id(iterator), None) or self.now()
+            batch = None
+            try:
+                batch = fetch(iterator)
+                is_over = False
+            finally:
+                is_nested = False
+                self._give(iterator, _Event("batch", since, self.now()), batch, is_over=is_over)
+            return batch
+
+        return noticed_fetch, noticed_begin
+
+    def _noticed_save(self, save: Any) -> Any:  # noqa: ANN401 (torch's own signature)
+        @functools.wraps(save)
+        def noticed_save(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (likewise)
+            since = self.now()
+            try:
+                return save(*args, **kwargs)
+            finally:
+                if get_ident() == self._thread:
+                    self._events.append(_Event("save", since, self.now()))
+
+        return noticed_save
+
+    def _notice_region(self, region: Any) -> None:  # noqa: ANN401 (a context manager's class)
+        """Notice regions in which a module is called without gradients, until it ends or trains."""
+        import torch
+        from torch.nn.modules.module import register_module_forward_pre_hook
+
+        enter, leave = region.__enter__, region.__exit__
+        # The outermost region, its hook, the number of events before it and its place; once a module ran in
+        # it, when that was and whether it trains.
+        outer: list[Any] = []
+
+        def call(module: Any, _: object) -> None:  # noqa: ANN401 (a module)
+            if len(outer) == _UNUSED and not torch.is_grad_enabled() and get_ident() == self._thread:
+                outer.extend((self.now(), module.training))
+                outer[1].remove()
+
+        @functools.wraps(enter)
+        def noticed_enter(this: Any) -> Any:  # noqa: ANN401 (the region)
+            if not outer and get_ident() == self._thread:
+                outer.extend((this, register_module_forward_pre_hook(call), len(self._events), _site()))
+            return enter(this)
+
+        @functools.wraps(leave)
+        def noticed_leave(this: Any, *error: Any) -> Any:  # noqa: ANN401 (likewise)
+            if outer and outer[0] is this:
+                _, hook, before, site, *ran = outer
+                outer.clear()
+                hook.remove()
+                if ran and all(one.kind != "backward" for one in self._events[before:]):
+                    self._events.append(_Event("region", ran[0], self.now(), site=site, training=ran[1]))
+            return leave(this, *error)
+
+        self._patches.replace(region, "__enter__", noticed_enter)
+        self._patches.replace(region, "__exit__", noticed_leave)
+
+
+def _sum(left: int | None, right: int | None) -> int | None:
+    return None if left is None or right is None else left + right
+
+
+def _site() -> _Site:
+    """Return where a region without gradients was entered, behind torch's own decorator."""
+    frame = sys._getframe(2)  # noqa: SLF001 (as documented)
+    if frame.f_code.co_filename.endswith("_contextlib.py") and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def batch_size(batch: object) -> int | None:
+    """Return the length of the first tensor in a batch, or of the batch; None where neither has one."""
+    # A batch may be any object of the user's, and its methods may raise.
+    with contextlib.suppress(Exception):
+        tensor = _first_tensor(batch)
+        if tensor is not None:
+            return int(tensor.shape[0]) if tensor.ndim else None
+        return len(batch) if hasattr(batch, "__len__") else None
+    return None
+
+
+def _first_tensor(batch: object) -> Any:  # noqa: ANN401 (a tensor of torch, which may not be imported)
+    # A tensor is in no batch of a program that has not imported torch.
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    if isinstance(batch, torch.Tensor):
+        return batch
+    parts = (
+        batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (list, tuple)) else ()
+    )
+    return next((found for part in parts if (found := _first_tensor(part)) is not None), None)
