@@ -350,7 +350,9 @@ class _Change:
         library = sys.modules["torch" if hasattr(value, "detach") else "numpy"]
         kind = str(value.dtype)
         if "float" in kind or "complex" in kind:
-            moved = value * (1 + self._step * max(_MOVE, 4 * float(library.finfo(value.dtype).eps)))
+            # More than the tolerance of its type, as results may change by less.
+            eps = float(library.finfo(value.dtype).eps)
+            moved = value * (1 + self._step * max(_MOVE, 4 * eps, min(1024 * eps, 1e-3)))
         elif "int" in kind:
             # Zeros may mean that there is nothing.
             moved = value + self._step * library.sign(value)
