@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -32,6 +33,8 @@ _FEW_RANKS = 2
 _MUCH_OF_A_STEP = 0.03
 _FASTER_THAN_CLEAN = 0.9
 _SLOWED = 1.2
+# A step so many times as long as the longest clean one was disturbed.
+_FAR_BEYOND = 2.0
 _OPTIMIZERS_STEP = "an optimizer's step"
 _IDLE: tuple[tuple[IdleCause, str], ...] = (
     ("host", "idle, its next work not launched"),
@@ -422,11 +425,12 @@ def _balance(summary: ProfileSummary) -> Group | None:
     if balance is None or not balance.step_s:
         return None
     table = named_table("a step is made of", "mean", "median", "p95", "share")
-    whole_s = sum(balance.step_s[balance.typical])
-    clean_s = summary.main_pass.mean_step_s or statistics.fmean(balance.step_s[balance.typical])
+    steps = _watched_steps(summary.main_pass, balance)
+    whole_s = sum(balance.step_s[step] for step in steps)
+    clean_s = summary.main_pass.mean_step_s or whole_s / len(steps)
     phases = [(phase.name, phase.seconds) for phase in balance.in_order]
     for name, seconds in (*phases, ("residual: what no hook saw", balance.residual_s)):
-        typical = sorted(seconds[balance.typical])
+        typical = sorted(seconds[step] for step in steps)
         p95 = typical[min(len(typical) - 1, int(0.95 * len(typical)))]
         share = sum(typical) / whole_s if whole_s else 0.0
         watched = human_seconds(statistics.median(typical)), human_seconds(p95)
@@ -435,14 +439,22 @@ def _balance(summary: ProfileSummary) -> Group | None:
     return Group(table, *map(Folded, sentences))
 
 
+def _watched_steps(main: PassSummary, balance: Balance) -> Sequence[int]:
+    """Return the typical steps of a balance pass, without those far beyond any that the clean pass had."""
+    steps = range(len(balance.step_s))[balance.typical]
+    most_s = _FAR_BEYOND * max(main.typical_steps, default=math.inf)
+    return [step for step in steps if balance.step_s[step] <= most_s] or steps
+
+
 def _bound(main: PassSummary, balance: Balance) -> str:
     """Return how many samples a second the loader could deliver and the rest of a step could take."""
     waits = next((phase.seconds for phase in balance.phases if phase.name == DATA), None)
     if waits is None or not main.samples or not main.steps:
         return ""
     each = main.samples / main.steps
-    wait_s = statistics.fmean(waits[balance.typical])
-    model_s = statistics.fmean(balance.step_s[balance.typical]) - wait_s
+    steps = _watched_steps(main, balance)
+    wait_s = statistics.fmean(waits[step] for step in steps)
+    model_s = statistics.fmean(balance.step_s[step] for step in steps) - wait_s
     loader_s = balance.loader_s or (None if main.data_workers else wait_s)
     if not loader_s or model_s <= 0:
         return ""
