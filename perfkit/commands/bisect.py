@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def run_bisect(request: BisectRequest, *, project: Project, progress: BisectProg
     ledger.check_writable()
     known = HistoryRequest(benchmarks=(benchmark,), metric=metric)
     steps = step_ranges(project, request.ledger, known, places=commits.places())
-    try:
+    with _going_on():
         held = measuring(progress.info, wait_s=request.wait_s) if request.engine.is_local else nullcontext()
         with held, temporary_folder() as folder:
             began = time.monotonic()
@@ -84,10 +84,6 @@ def run_bisect(request: BisectRequest, *, project: Project, progress: BisectProg
             plan = PairPlan(wanted=wanted, metric=metric, all_parents=request.all_parents)
             with open_pairs(request.engine, plan, ledger, log=progress.info) as meter:
                 report = bisection.run(meter, progress)
-    except KeyboardInterrupt:
-        raise RunInterruptedError("interrupted; the same command goes on") from None
-    except RunInterruptedError as error:
-        raise RunInterruptedError(f"{error}; the same command goes on") from None
     return replace(report, wall_s=time.monotonic() - began)
 
 
@@ -115,50 +111,56 @@ def run_package_bisect(
     source = find_benchmark(commits, request.benchmark, preferred=project.config.benchmarks)
     ledger = Ledger(request.ledger)
     ledger.check_writable()
-    try:
-        with measuring(progress.info, wait_s=request.wait_s), temporary_folder() as folder:
-            mixtures = Mixtures(side_environments(request.wanted, log=progress.info))
-            if not mixtures.names:
-                raise UsageError(
-                    "no package differs between the two; `perfkit gate --base-with` compares environments"
-                )
-            began = time.monotonic()
-            wanted = Wanted.laid(
-                project, commits, request.benchmark, source, folder, alpha=1 - request.confidence
+    with _going_on(), measuring(progress.info, wait_s=request.wait_s), temporary_folder() as folder:
+        mixtures = Mixtures(side_environments(request.wanted, log=progress.info))
+        if not mixtures.names:
+            raise UsageError(
+                "no package differs between the two; `perfkit gate --base-with` compares environments"
             )
+        began = time.monotonic()
+        wanted = Wanted.laid(
+            project, commits, request.benchmark, source, folder, alpha=1 - request.confidence
+        )
 
-            def opening(groups: Sequence[frozenset[str]]) -> PackageMeter:
-                names = [group_name(group, mixtures.names) for group in groups]
-                text = f"{request.benchmark}: {counted(len(groups) - 1, 'package')} may have changed it"
-                progress.begin(names, text, "package")
-                known = search.meter.benchmark if search.meter else None
-                return PackageMeter(
-                    wanted,
-                    ledger,
-                    mixtures=mixtures,
-                    groups=groups,
-                    budget_s=request.budget_s,
-                    log=progress.info,
-                    benchmark=known,
-                )
-
-            search = PackageSearch(
+        def opening(groups: Sequence[frozenset[str]]) -> PackageMeter:
+            names = [group_name(group, mixtures.names) for group in groups]
+            text = f"{request.benchmark}: {counted(len(groups) - 1, 'package')} may have changed it"
+            progress.begin(names, text, "package")
+            known = search.meter.benchmark if search.meter else None
+            return PackageMeter(
+                wanted,
+                ledger,
                 mixtures=mixtures,
-                opening=opening,
-                confidence=request.confidence,
-                deadline=began + request.budget_s,
-                progress=progress,
+                groups=groups,
+                budget_s=request.budget_s,
+                log=progress.info,
+                benchmark=known,
             )
-            report = packages_report(
-                search, wanted=wanted, confidence=request.confidence, budget_s=request.budget_s
-            )
+
+        search = PackageSearch(
+            mixtures=mixtures,
+            opening=opening,
+            confidence=request.confidence,
+            deadline=began + request.budget_s,
+            progress=progress,
+        )
+        report = packages_report(
+            search, wanted=wanted, confidence=request.confidence, budget_s=request.budget_s
+        )
+    dirty = read_commit(project.root, ignored=project.output_paths).dirty
+    notes = (*report.notes, *(("HEAD is measured, without uncommitted changes",) if dirty else ()))
+    return replace(report, wall_s=time.monotonic() - began, notes=notes)
+
+
+@contextmanager
+def _going_on() -> Iterator[None]:
+    """Add to an interruption that the same command goes on."""
+    try:
+        yield
     except KeyboardInterrupt:
         raise RunInterruptedError("interrupted; the same command goes on") from None
     except RunInterruptedError as error:
         raise RunInterruptedError(f"{error}; the same command goes on") from None
-    dirty = read_commit(project.root, ignored=project.output_paths).dirty
-    notes = (*report.notes, *(("HEAD is measured, without uncommitted changes",) if dirty else ()))
-    return replace(report, wall_s=time.monotonic() - began, notes=notes)
 
 
 def _asked(request: BisectRequest, project: Project) -> tuple[str, str, str, str]:

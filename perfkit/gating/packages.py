@@ -14,16 +14,15 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_PASS, NotMeasuredError
 from perfkit.gating.bisecting import TIME, Meter, TimeSearch
-from perfkit.gating.pairs import Earlier, PairMeter, Wanted, run_seed
+from perfkit.gating.pairs import Earlier, PairMeter, Wanted
 from perfkit.gating.rows import RunContext
-from perfkit.gating.sides import OpenSides, Scope, open_sides
 from perfkit.identity import utc_now
 from perfkit.ledger.store import Ledger
 from perfkit.model import ABSENT, Benchmark, Environment, Row, Side
@@ -39,9 +38,9 @@ from perfkit.model.comparisons import Explanation
 from perfkit.model.counters import is_count
 from perfkit.model.policies import GatePolicy
 from perfkit.model.results import Machine
-from perfkit.repo.environments import PYTHON, fact_of
+from perfkit.repo.environments import PYTHON, Environments, fact_of
 from perfkit.repo.mixed import Mixtures
-from perfkit.repo.sides import SidePair, named_side
+from perfkit.repo.sides import SidePair
 from perfkit.runner.commands import fixed_environment
 from perfkit.runner.machine.facts import read_environment
 from perfkit.stats.bisection import Conclusion, Rules, Step
@@ -307,27 +306,17 @@ class PackageMeter(PairMeter):
                 return place
         return None
 
-    @contextmanager
-    def _laid(self, base: int, head: int, run_id: str) -> Iterator[OpenSides]:
-        wanted = self._wanted
-        places: Mapping[Side, int] = {"base": base, "head": head}
-        self._pair_places = places
-        folder = wanted.folder / "environments"
+    def _sha(self, place: int) -> str:  # noqa: ARG002 (all mixtures are of one commit)
+        return self._wanted.commits.sha(0)
+
+    def _environments(self, base: int, head: int) -> Environments:
+        self._pair_places = {"base": base, "head": head}
+        folder = self._wanted.folder / "environments"
         shutil.rmtree(folder, ignore_errors=True)
-        environments = {
-            side: self._mixtures.lay(self._groups[place], folder / side) for side, place in places.items()
+        return {
+            side: self._mixtures.lay(self._groups[place], folder / side)
+            for side, place in self._pair_places.items()
         }
-        side = named_side(wanted.project.root, self._sha(0))
-        scope = Scope(
-            benchmarks=wanted.source.file,
-            select="",
-            seed=run_seed(run_id),
-            files=wanted.files,
-            files_from=wanted.folder,
-        )
-        pair = SidePair(base=side, head=side)
-        with open_sides(pair, wanted.project, scope, environments=environments) as sides:
-            yield sides
 
     def _context(self, pair: SidePair, run_id: str, *, served: bool) -> RunContext:
         variables = fixed_environment(dict(os.environ), hash_seed=0)

@@ -36,6 +36,7 @@ from perfkit.model.counters import count_of, is_count
 from perfkit.model.policies import BisectPolicy
 from perfkit.model.results import Source, meant_by
 from perfkit.repo.commits import BenchmarkSource, CommitRange, lay_benchmark
+from perfkit.repo.environments import Environments
 from perfkit.repo.files import restore
 from perfkit.repo.sides import SidePair, named_side
 from perfkit.runner.commands import fixed_environment
@@ -436,8 +437,13 @@ class PairMeter:
             files=wanted.files,
             files_from=wanted.folder,
         )
-        with open_sides(pair, wanted.project, scope) as sides:
+        environments = self._environments(base, head)
+        with open_sides(pair, wanted.project, scope, environments=environments) as sides:
             yield sides
+
+    def _environments(self, base: int, head: int) -> Environments:  # noqa: ARG002 (others have some)
+        """Return the environments of two places, none where it is the present one."""
+        return {}
 
     def _listed(self, sides: OpenSides, names: Sequence[Side]) -> tuple[dict[Side, Found], dict[Side, str]]:
         """Return each side's benchmark, or why it has none; a side that fails gets its own files once."""

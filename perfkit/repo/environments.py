@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
@@ -49,6 +50,7 @@ _VARIABLE = re.compile(r"([A-Z_][A-Z0-9_]*)=(?!=)(.*)")
 _FILES = (".txt", ".toml", ".lock")
 _HARNESS = ("pytest", "pytest-benchmark")
 _MOST_REASON = 400
+_T = TypeVar("_T")
 # What uv draws before its sentences.
 _DRAWN = "×╰─▶│ \t"
 # Variables by which installers choose packages and their sources.
@@ -539,7 +541,12 @@ def _link(names: Sequence[str], place: Path) -> None:
 
 def _ask(interpreter: Interpreter) -> _Answer:
     """Return the facts of an interpreter."""
-    command = [interpreter.python, "-c", Path(probe.__file__).read_text(encoding="utf-8")]
+    return answer_of(interpreter, Path(probe.__file__).read_text(encoding="utf-8"), _Answer)
+
+
+def answer_of(interpreter: Interpreter, text: str, kind: type[_T]) -> _T:
+    """Return the JSON that a program on an interpreter's packages prints."""
+    command = [interpreter.python, "-c", text]
     environment = {**outside_repository(os.environ), **interpreter.variables}
     try:
         done = subprocess.run(
@@ -551,7 +558,7 @@ def _ask(interpreter: Interpreter) -> _Answer:
             timeout=_PROBE_LIMIT_S,
             check=False,
         )
-        return msgspec.json.decode(done.stdout.splitlines()[-1], type=_Answer)
+        return msgspec.json.decode(done.stdout.splitlines()[-1], type=kind)
     except (OSError, subprocess.TimeoutExpired, IndexError, msgspec.DecodeError) as error:
         raise NotMeasuredError(
             f"{interpreter.python} does not list its packages ({error}); run it by hand to see why"

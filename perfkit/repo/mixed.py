@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import functools
 import os
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.model import SIDES, Side
-from perfkit.repo.environments import PRESENT, PYTHON, Environments, SideEnvironment, changed_members
-from perfkit.repo.git import outside_repository
+from perfkit.repo.environments import (
+    PRESENT,
+    PYTHON,
+    Environments,
+    SideEnvironment,
+    answer_of,
+    changed_members,
+)
 from perfkit.runner.commands import Interpreter
 
 _PROBE = """
@@ -88,7 +91,7 @@ class Mixtures:
 
     def __init__(self, environments: Environments) -> None:
         self._ends = environments
-        self._content = {side: _content(environments[side].interpreter) for side in SIDES}
+        self._content = {side: answer_of(environments[side].interpreter, _PROBE, _Content) for side in SIDES}
         self.changes = changed_members(environments)
         folders = dict.fromkeys(one for side in SIDES for one in self._content[side].folders)
         self._listed = {folder: _listing(folder) for folder in folders}
@@ -318,24 +321,3 @@ def _link(source: Path, target: Path) -> None:
     # The first one is the one that Python would import.
     if os.path.lexists(source) and not os.path.lexists(target):
         target.symlink_to(source)
-
-
-def _content(interpreter: Interpreter) -> _Content:
-    environment = {**outside_repository(os.environ), **interpreter.variables}
-    environment.pop("PYTHONHOME", None)
-    command: Sequence[str] = [interpreter.python, "-P", "-c", _PROBE]
-    try:
-        done = subprocess.run(
-            command,
-            env=environment,
-            cwd=Path(sys.prefix),
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S,
-            check=False,
-        )
-        return msgspec.json.decode(done.stdout.splitlines()[-1], type=_Content)
-    except (OSError, subprocess.TimeoutExpired, IndexError, msgspec.DecodeError) as error:
-        raise NotMeasuredError(
-            f"{interpreter.python} does not list the files of its packages ({error}); run it by hand"
-        ) from error
