@@ -63,6 +63,23 @@ def test_what_a_hook_steps_aside_for_has_its_own_phase(clock: PhaseClock) -> Non
     assert (3.0 + 1.0,) == clock.balance().residual_s
 
 
+def test_what_watches_takes_time_from_no_step() -> None:
+    by_hand = HandClock()
+
+    def watch(_: object) -> None:
+        for _ in range(100):
+            by_hand.read()
+
+    clock = PhaseClock(by_hand.choose, watch=watch)
+    clock.start_step()
+    clock.begin("forward")
+    clock.end("loss")
+    clock.end_step()
+
+    assert {"loss": (1.0,)} == _phases(clock.balance())
+    assert (3.0,) == clock.balance().step_s
+
+
 def test_what_is_cut_out_belongs_to_no_step(clock: PhaseClock) -> None:
     clock.begin("forward")
     begin = clock.bookmark()

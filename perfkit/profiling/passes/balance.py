@@ -89,13 +89,14 @@ class PhaseClock:
 
     The outermost hook decides, unless there is another ``instead``; phases of hooks count as their own inside
     phases that the user names. Other threads are ignored. ``clock_of`` chooses how moments are taken: on a
-    device by queued events, so that no step waits. ``watch`` is called with the label of each new phase.
+    device by queued events, so that no step waits. ``watch`` is called with the label of each new phase; its
+    own time belongs to no step.
     """
 
     def __init__(
         self,
         clock_of: Callable[[], Callable[[], Moment]] = lambda: host_now,
-        watch: Callable[[_Label], None] = lambda _: None,
+        watch: Callable[[_Label], None] | None = None,
     ) -> None:
         self._clock_of, self._watch = clock_of, watch
         self._now: Callable[[], Moment] = host_now
@@ -116,8 +117,9 @@ class PhaseClock:
     def end(self, renamed: _Label = None) -> None:
         """Leave the phase of the outermost hook, which may get another name."""
         place = len(self._changes) - 1
-        while renamed and place >= 0 and self._changes[place][1] == self.hook:
-            self._changes[place] = self._changes[place][0], renamed
+        while renamed and place >= 0 and self._changes[place][1] in (self.hook, _PAUSE):
+            moment, label = self._changes[place]
+            self._changes[place] = moment, renamed if label == self.hook else label
             place -= 1
         self.hook = None
         self._change(self._label)
@@ -207,8 +209,10 @@ class PhaseClock:
         return self.hook or (self._named[-1] if self._named else None)
 
     def _change(self, label: _Label) -> None:
+        if self._watch is not None:
+            self._changes.append((self._now(), _PAUSE))
+            self._watch(label)
         self._changes.append((self._now(), label))
-        self._watch(label)
 
     def _change_named(self) -> None:
         if self.hook is None:
