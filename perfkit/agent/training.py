@@ -36,7 +36,7 @@ def count_steps(place: str, *, root: Path, steps: int) -> Message:
     if not has_torch():
         return {"problem": NO_TORCH}
     try:
-        counts = _Steps(root, steps).count(_load(place))
+        counts = StepCounter(root, steps).count(_load(place))
     except TargetError as error:
         return {"problem": str(error)}
     except Exception as error:  # noqa: BLE001 (any error of the user's code)
@@ -46,7 +46,7 @@ def count_steps(place: str, *, root: Path, steps: int) -> Message:
     return as_message(with_texts(counts, root))
 
 
-class _Steps:
+class StepCounter:
     """Counts the last of ``steps`` steps of a loop, and reads what it keeps in those after them."""
 
     def __init__(self, root: Path, steps: int) -> None:

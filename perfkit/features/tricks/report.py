@@ -42,6 +42,8 @@ _STYLES: dict[Answer, str] = {
     "not the same": "bold magenta",
     "failed": "bold magenta",
 }
+# A time that is known to differ by more than this helps or hurts, however wide the margin is.
+NOISE_FLOOR = 0.01
 # These counters are shown beside the time.
 _COUNTERS = {"syncs": "host syncs", "operators": "operators", "allocated": "allocated"}
 _INTERACTIONS: dict[TimedVerdict, str] = {
@@ -181,12 +183,13 @@ def _guide(report: TricksReport) -> str:
     """Return how to read the table."""
     margin = percent(report.results[0].comparison.margin) if report.results else "2 %"
     loops = any(one.case.loop for one in report.results)
-    steps = " On a loop times are of a whole run, counts of a step." if loops else ""
+    steps = " On a loop times and counts are of a step; of loading and evaluation, of a run." if loops else ""
+    floor = percent(report.policy.threshold(report.results[0].comparison.margin) if report.results else 0.01)
     return (
         "Times and counts with the trick against those without it, measured in turns; intervals hold together"
         f" at {percent(1 - report.policy.alpha)}. A trick helps or hurts where its whole interval lies beyond"
-        f" {margin}.{steps} Sides that do not give the same are not compared. It took"
-        f" {human_seconds(report.wall_s)}{after_waiting(report.waited_s)}."
+        f" {floor}, and makes no difference where it lies within {margin}.{steps} Sides that do not give the"
+        f" same are not compared. It took {human_seconds(report.wall_s)}{after_waiting(report.waited_s)}."
     )
 
 

@@ -41,6 +41,7 @@ class Trick:
     ``loop_tolerance`` is the largest distance of a loop's first gradients, as a share of their length.
     ``sizes`` rise, the middle one is the default; ``rounds`` are enough where calls are long. ``on_loop`` is
     a context in which any loop uses the trick; it yields whether anything that the trick changes was used.
+    What matters ``between_steps``, as in an evaluation, is measured over whole runs.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Trick:
     excludes: tuple[str, ...] = ()
     needs: Needs = ""
     on_loop: OnLoop | None = None
+    between_steps: bool = False
 
     @property
     def default_size(self) -> int:

@@ -67,6 +67,31 @@ GRADIENT_CHECKPOINTING = Trick(
 )
 
 
+@contextmanager
+def _in_evaluations(
+    evaluates: Callable[[nn.Module], bool], context: Callable[[], AbstractContextManager[None]]
+) -> Iterator[pieces.Used]:
+    """Call outermost modules that evaluate in a context, until the end."""
+    used = pieces.Used()
+
+    def call_within(
+        module: nn.Module, call: pieces.Forward, arguments: tuple[object, ...], named: pieces.Arguments
+    ) -> object:
+        if not evaluates(module):
+            return call(*arguments, **named)
+        used.note()
+        with context():
+            return call(*arguments, **named)
+
+    with pieces.calling(call_within):
+        yield used
+
+
+def _records_in_vain(module: nn.Module) -> bool:
+    trained = any(parameter.requires_grad for parameter in module.parameters())
+    return torch.is_grad_enabled() and not module.training and trained
+
+
 INFERENCE_MODE = Trick(
     name="inference_mode",
     title="Inference mode in evaluation",
@@ -83,6 +108,8 @@ INFERENCE_MODE = Trick(
     pair=lambda rows: Pair(
         without=evaluation(rows, torch.enable_grad), with_=evaluation(rows, torch.inference_mode)
     ),
+    on_loop=lambda: _in_evaluations(lambda _: not torch.is_grad_enabled(), torch.inference_mode),
+    between_steps=True,
 )
 
 
@@ -104,6 +131,8 @@ NO_GRAD = Trick(
     pair=lambda rows: Pair(
         without=evaluation(rows, torch.enable_grad), with_=evaluation(rows, torch.no_grad)
     ),
+    on_loop=lambda: _in_evaluations(_records_in_vain, torch.no_grad),
+    between_steps=True,
 )
 
 
