@@ -14,7 +14,7 @@ from perfkit.config import Project
 from perfkit.errors import LedgerError, RecordingError, UsageError
 from perfkit.features.experiments.records import Level
 from perfkit.features.tricks.equivalence import Checks, check
-from perfkit.features.tricks.loop import LoopLaunches
+from perfkit.features.tricks.loop import LoopLaunches, is_whole
 from perfkit.features.tricks.records import TOGETHER, Equivalence, Loop, TrickCase, TrickPolicy, TricksRun
 from perfkit.features.tricks.report import NOISE_FLOOR, sizes_chart, tricks_document
 from perfkit.features.tricks.suite import SUITE, instruction_files, node_of
@@ -133,9 +133,14 @@ def _policy(row: Row) -> TrickPolicy:
 _SOURCE: Source = "tricks"
 # Most tricks have large effects, which six launches can show.
 LOOKS = (6, 10, 15, 22, 33, 50)
+# On a loop a launch is a turn of some steps.
+TURNS = (6, 12, 18, 30, 48, 78)
+# Turns of the same processes have this variance in common, in parts of their own.
+_SHARED_VARIANCE = 0.1
+_SHARE_IN_STEPS = 0.8
 _LOOP_MARGIN, _LOOP_ALPHA = 0.05, 0.05
 # The two best tricks on a loop are tried together in the rest of the budget.
-_SHARE_BEFORE_TOGETHER = 0.8
+_SHARE_BEFORE_TOGETHER = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,12 +281,17 @@ class _Run:
                     deadline=deadline,
                     context=self._context(plan, listed.report.torch),
                 )
-        if on_loop and self._launches is not None:
-            launches = self._launches
-            context = self._context(plan, launches.torch)
-            found += self._timed(
-                plan, on_loop, launches, launches.counted, run, deadline=deadline, context=context
-            )
+        if self._launches is not None:
+            in_steps, whole = ([case for case in on_loop if is_whole(case) == on] for on in (False, True))
+            now = time.monotonic()
+            until = now + (_SHARE_IN_STEPS if whole else 1.0) * (deadline - now)
+            rules = replace(plan.policy, looks=TURNS, shared_variance=_SHARED_VARIANCE)
+            for some, policy, end in ((in_steps, rules, until), (whole, plan.policy, deadline)):
+                part, launches = replace(plan, policy=policy), self._launches
+                context = self._context(part, launches.torch)
+                found += self._timed(
+                    part, some, launches, launches.counted, run, deadline=end, context=context
+                )
         timed = {row.outcome.benchmark.name for row in run.rows}
         findings = [
             finding_row(one, self._context(plan, {}))
@@ -369,7 +379,7 @@ class _Run:
                 seed=self._request.seed,
                 policy=plan.policy,
             )
-        return self._described
+        return replace(self._described, policy=plan.policy)
 
 
 def _loop(request: TricksRequest, project: Project) -> Loop | None:

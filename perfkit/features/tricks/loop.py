@@ -9,7 +9,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -37,14 +37,12 @@ _CHILD = "perfkit.features.tricks.loop_child"
 _LIMIT_S = 120.0
 # Tricks that matter between steps are measured over whole runs, of which no more than this is followed.
 _WHOLE_S = 2.0
-# A launch has so many turns of this length for each side, after one of steps that warm up.
-_TURNS, _TURN_S, _WARM_STEPS = 6, 0.05, 3
-# Where a step is as long as a turn, launches are many rather than long.
-_FEW_TURNS, _FEW_WARM_STEPS = 4, 1
+# A process has so many turns of this length, after one of steps that warm up: a single one where it is long.
+_TURNS, _TURN_S, _WARM_STEPS = 12, 0.05, 3
 # In a turn of so many steps the first one, which finds cold caches, is left out.
 _MANY_STEPS = 4
 # So many tricks take turns with one run without any; on an accelerator, whose memory they share, just one.
-_TOGETHER = 4
+_TOGETHER = 8
 _LOOKS_AT_ONCE = 3
 _EVERY = "every trick"
 _NO_STEPS = Problem(kind="failed", message="it made fewer steps than the loop had made before")
@@ -60,28 +58,35 @@ class _Looked:
 
 @dataclass(frozen=True, kw_only=True)
 class _Turns:
-    """How many turns of how many steps each run has; without turns each is run whole, or for some steps."""
+    """How many turns of how many steps each run has, after ``warm`` ones; without turns each is run whole."""
 
     warm: int
     turns: int
     steps: int
-    whole_steps: int | None = None
+    most_steps: int | None
 
     @classmethod
-    def of(cls, summary: PassSummary) -> Self:
+    def of(cls, summary: PassSummary, *, whole: bool) -> Self:
         """Return the turns for a loop of which a look saw so much."""
         step_s = summary.typical_step_s or _TURN_S
-        warm, turns = (_WARM_STEPS, _TURNS) if step_s < _TURN_S else (_FEW_WARM_STEPS, _FEW_TURNS)
+        warm = _WARM_STEPS if step_s < _TURN_S else 1
         most = sys.maxsize if summary.ended else max(summary.steps - warm, 0)
-        return cls(
-            warm=warm,
-            turns=min(turns, most),
-            steps=max(1, min(round(_TURN_S / step_s), most // turns)),
-            whole_steps=summary.steps if summary.ended else None,
-        )
+        # Pairs of turns, since it changes which side begins.
+        turns = min(_TURNS, most // 2 * 2)
+        if whole or not turns:
+            return cls(warm=0, turns=0, steps=1, most_steps=summary.steps if summary.ended else None)
+        steps = max(1, min(round(_TURN_S / step_s), most // turns))
+        return cls(warm=warm, turns=turns, steps=steps, most_steps=warm + turns * steps)
+
+    @property
+    def orders(self) -> list[int]:
+        """The steps of each turn; in the last one a run only ends, since it has had its steps."""
+        return [self.warm, *[self.steps] * self.turns, 1] if self.turns else [sys.maxsize]
 
     def seconds(self, result: LoopResult) -> tuple[float, ...]:
-        """Return the mean step of each whole turn."""
+        """Return the mean step of each whole turn, or the whole run."""
+        if not self.turns:
+            return (sum(result.own_s),)
         # The last value is of what came after the last step.
         ends = range(self.warm + self.steps, len(result.own_s), self.steps)
         parts = (result.own_s[end - self.steps : end] for end in ends)
@@ -90,15 +95,21 @@ class _Turns:
 
 @dataclass
 class LoopLaunches:
-    """Makes launches of cases on a loop, which were looked at before."""
+    """Makes launches of cases on a loop that were looked at before; a launch is a turn of each side.
+
+    Turns of the same processes are a group.
+    """
 
     loop: Loop
     seed: int
-    group: int = 0
+    group: int = -1
     group_s: float = 0.0
     torch: Mapping[str, str] = field(default_factory=dict)
     _cases: dict[str, TrickCase] = field(default_factory=dict)
     _looked: dict[str, _Looked] = field(default_factory=dict)
+    # What processes have measured already.
+    _turns: dict[str, list[Timing]] = field(default_factory=dict)
+    _failures: dict[str, Failure] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         self._stack = contextlib.ExitStack()
@@ -109,10 +120,10 @@ class LoopLaunches:
         self._stack.close()
 
     def prepare(self) -> None:
-        """No-op: each launch is a group of its own."""
+        """No-op."""
 
     def expect(self, shared_variance: float) -> None:
-        """No-op, as before."""
+        """No-op."""
 
     def learn(self, libraries: Sequence[str]) -> None:
         """Have later launches forked from a process that has imported these libraries."""
@@ -134,7 +145,7 @@ class LoopLaunches:
         self._cases |= {node_of(case): case for case in cases}
         unused = set(self._looked[_EVERY].result.unused)
         looked = [case for case in cases if not unused.intersection(case.tricks)]
-        self._look([(case.name, case.tricks, _is_whole(case)) for case in looked])
+        self._look([(case.name, case.tricks, is_whole(case)) for case in looked])
         found = dict.fromkeys((case.name for case in cases), Equivalence(equal=True, used=False))
         return found | {case.name: self._equivalence(case) for case in looked}
 
@@ -156,48 +167,47 @@ class LoopLaunches:
         )
 
     def make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
-        """Measure cases by turns with the loop without tricks, a few at a time."""
-        self.group = slot.launch
-        cases = [self._cases[node] for node in nodes]
-        random.Random(f"{self.seed} {slot.launch}").shuffle(cases)  # noqa: S311 (an order, not a secret)
-        timings: dict[str, Timing] = {}
-        failures: list[Failure] = []
-        seconds: dict[str, float] = {}
-        for group in _groups(cases, 1 if "gpus" in self.torch else _TOGETHER):
-            begun = time.monotonic()
-            for case, found in self._together(group, slot).items():
-                if isinstance(found, Timing):
-                    timings[node_of(case)] = found
-                else:
-                    failures.append(found)
-            for case in group:
-                seconds[node_of(case)] = (time.monotonic() - begun) / len(group)
-        return LaunchRecord(timings=timings, failures=tuple(failures), reports={}, seconds=seconds)
+        """Return the next turn of each case and of the loop without tricks, from new processes if needed."""
+        empty = [self._cases[node] for node in nodes if not self._turns.get(node)]
+        # The first turn of processes has the seconds of all of theirs.
+        seconds = dict.fromkeys(nodes, 0.0)
+        if empty:
+            self.group += 1
+            random.Random(f"{self.seed} {slot.launch}").shuffle(empty)  # noqa: S311 (an order, not a secret)
+            for group in _groups(empty, 1 if "gpus" in self.torch else _TOGETHER):
+                begun = time.monotonic()
+                self._run_together(group, begins=slot.begins)
+                share_s = (time.monotonic() - begun) / len(group)
+                seconds |= dict.fromkeys(map(node_of, group), share_s)
+        failures = tuple(self._failures[node] for node in nodes if node in self._failures)
+        made = {node: self._turns[node].pop(0) for node in nodes if node not in self._failures}
+        return LaunchRecord(
+            timings=made, failures=failures, reports={}, seconds={node: seconds[node] for node in made}
+        )
 
-    def _together(self, cases: Sequence[TrickCase], slot: Slot) -> dict[TrickCase, Timing | Failure]:
+    def _run_together(self, cases: Sequence[TrickCase], begins: Side) -> None:
         known = self._looked["again"].result.summary
         assert known is not None  # noqa: S101 (a run without a problem has one)
-        plan, whole = _Turns.of(known), _is_whole(cases[0])
-        whole = whole or not plan.turns
-        steps = plan.whole_steps if whole else plan.warm + plan.turns * plan.steps
+        plan = _Turns.of(known, whole=is_whole(cases[0]))
         with contextlib.ExitStack() as stack:
-            base = self._start(stack, (), seed=slot.launch, steps=steps)
-            heads = {case: self._start(stack, case.tricks, seed=slot.launch, steps=steps) for case in cases}
-            order = [base, *heads.values()] if slot.begins == "base" else [*heads.values(), base]
+            base = self._start(stack, (), steps=plan.most_steps)
+            heads = {case: self._start(stack, case.tricks, steps=plan.most_steps) for case in cases}
+            order = [base, *heads.values()] if begins == "base" else [*heads.values(), base]
             for one in order:
                 one.follow()
                 one.stop()
-            # In the last turn a run only ends: it has had its steps.
-            for turn in [sys.maxsize] if whole else [plan.warm, *[plan.steps] * plan.turns, 1]:
+            for turn in plan.orders:
                 for one in order:
                     if one.found is None:
                         one.take_turn(turn)
                 order.reverse()
             without = _result(base)
-            return {
-                case: _timing(case, without, _result(head), None if whole else plan)
-                for case, head in heads.items()
-            }
+            for case, head in heads.items():
+                found = _timings(plan, without, _result(head))
+                if isinstance(found, Failure):
+                    self._failures[node_of(case)] = replace(found, node=node_of(case))
+                else:
+                    self._turns[node_of(case)] = found
 
     def _look(self, wanted: Sequence[tuple[str, tuple[str, ...], bool]]) -> None:
         """Run the loop with tricks until a step is counted, or a whole run until the limit."""
@@ -218,7 +228,6 @@ class LoopLaunches:
         tricks: tuple[str, ...],
         *,
         look: Literal["", "count", "run"] = "",
-        seed: int = 0,
         steps: int | None = None,
     ) -> RunningPass:
         folder = stack.enter_context(temporary_folder())
@@ -240,8 +249,8 @@ class LoopLaunches:
             LoopNews,
             log=folder / OUTPUT_FILE,
             folder=Path(self.loop.folder),
-            environment=fixed_environment(os.environ, hash_seed=seed),
-            server=self._processes.server_for(seed),
+            environment=fixed_environment(os.environ, hash_seed=self.group + 1),
+            server=self._processes.server_for(self.group),
         )
         stack.callback(child.end)
         return RunningPass(spec, child, lambda _: None, most_s=_LIMIT_S)
@@ -257,13 +266,14 @@ class LoopLaunches:
         return compare_steps(plain, found.first, tolerance)
 
 
-def _is_whole(case: TrickCase) -> bool:
+def is_whole(case: TrickCase) -> bool:
+    """Return whether a case is measured over whole runs."""
     return any(trick_named(name).between_steps for name in case.tricks)
 
 
 def _groups(cases: Sequence[TrickCase], most: int) -> Iterator[list[TrickCase]]:
     for whole in (False, True):
-        found = [case for case in cases if _is_whole(case) == whole]
+        found = [case for case in cases if is_whole(case) == whole]
         yield from (found[first : first + most] for first in range(0, len(found), most))
 
 
@@ -277,32 +287,20 @@ def _result(one: RunningPass) -> LoopResult:
     return found
 
 
-def _timing(case: TrickCase, base: LoopResult, head: LoopResult, plan: _Turns | None) -> Timing | Failure:
-    def failed(side: Side, problem: Problem) -> Failure:
-        status, message = problem.status, problem.message
-        return Failure(node=node_of(case), side=side, status=status, message=message, raised=True)
+def _timings(plan: _Turns, base: LoopResult, head: LoopResult) -> list[Timing] | Failure:
+    """Return each pair of turns, as many as both runs have; the node of a failure is not known here."""
 
-    if base.summary is None or head.summary is None:
-        side: Side = "base" if base.summary is None else "head"
-        return failed(side, base.problem or head.problem or _NO_STEPS)
-    if plan is None:
-        base_s, head_s = ((sum(one.own_s),) for one in (base, head))
-    else:
-        pairs = [*zip(plan.seconds(base), plan.seconds(head), strict=False)]
-        if not pairs:
-            return failed("head", _NO_STEPS)
-        base_s, head_s = zip(*pairs, strict=True)
-    turns = len(base_s)
-    return Timing(
-        base_s=base_s,
-        head_s=head_s,
-        plan=LoopPlan(
-            loops=1 if plan is None else plan.steps,
-            rounds=1,
-            untimed=0,
-            turns=turns,
-            most_turns=turns,
-            first_untimed=0 if plan is None else plan.warm,
-        ),
-        faults_per_iteration={"base": 0.0, "head": 0.0},
-    )
+    def failed(side: Side, problem: Problem) -> Failure:
+        return Failure(node="", side=side, status=problem.status, message=problem.message, raised=True)
+
+    for side, one in (("base", base), ("head", head)):
+        if one.summary is None:
+            return failed("base" if side == "base" else "head", one.problem or _NO_STEPS)
+    pairs = [*zip(plan.seconds(base), plan.seconds(head), strict=False)]
+    if not pairs:
+        return failed("head", _NO_STEPS)
+    loops = LoopPlan(loops=plan.steps, rounds=1, untimed=0, turns=1, most_turns=1, first_untimed=plan.warm)
+    return [
+        Timing(base_s=(old,), head_s=(new,), plan=loops, faults_per_iteration={"base": 0.0, "head": 0.0})
+        for old, new in pairs
+    ]

@@ -102,7 +102,7 @@ def _run(request: LoopPass, reporter: Reporter) -> LoopResult:
             run = open_loop(request.loop)
             reporter.wait()
             if request.look == "count":
-                found = StepCounter(Path(request.loop.root), COUNTED_STEP).count(run)
+                found = StepCounter(Path(request.loop.root), COUNTED_STEP, with_kept=False).count(run)
                 counts = found if isinstance(found, Counts) else None
             else:
                 meter.prepare()
