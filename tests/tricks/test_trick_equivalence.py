@@ -22,6 +22,7 @@ from perfkit.features.tricks.trick import (
     best_pair,
     choose,
     choose_for_loop,
+    patch_of,
     together,
     trick_named,
 )
@@ -132,8 +133,26 @@ def test_only_what_can_be_applied_from_outside_is_chosen_for_a_loop() -> None:
 
     assert all(trick_named(case.trick).on_loop for case in chosen.cases)
     assert {"train"} == {case.loop for case in chosen.cases}
-    with pytest.raises(UsageError, match="gradient_checkpointing cannot be applied to a loop from outside"):
-        choose_for_loop(("gradient_checkpointing",), "train")
+    with pytest.raises(UsageError, match="item_per_step cannot be applied to a loop from outside"):
+        choose_for_loop(("item_per_step",), "train")
+
+
+@pytest.mark.parametrize(
+    ("trick", "line", "new"),
+    [
+        ("item_per_step", "s += loss.item() * n", "s += loss.detach() * n  # after the loop: s.item()"),
+        ("adam_fused", "opt = Adam(net.parameters())", "opt = Adam(net.parameters(), fused=True)"),
+        ("adam_fused", "opt = AdamW(net.parameters())", ""),
+        ("inference_mode", "with torch.no_grad():", "with torch.inference_mode():"),
+        ("loader_workers", "loader = DataLoader(data)", "loader = DataLoader(data, num_workers=2)"),
+        ("loader_workers", "loader = DataLoader(data, num_workers=1)", ""),
+    ],
+)
+def test_a_patch_has_the_names_of_the_source(trick: str, line: str, new: str) -> None:
+    """It is made of old and new lines."""
+    found = patch_of(trick_named(trick), f"import torch\n    {line}\n# {line}\n", "train.py")
+
+    assert (("train.py:2", f"- {line}", f"+ {new}") if new else ()) == found
 
 
 def test_the_two_best_are_those_that_go_together() -> None:

@@ -18,7 +18,16 @@ from perfkit.features.tricks.loop import LoopLaunches, is_whole
 from perfkit.features.tricks.records import TOGETHER, Equivalence, Loop, TrickCase, TrickPolicy, TricksRun
 from perfkit.features.tricks.report import NOISE_FLOOR, sizes_chart, tricks_document
 from perfkit.features.tricks.suite import SUITE, instruction_files, node_of
-from perfkit.features.tricks.trick import Choice, best_pair, choose, choose_for_loop, together, trick_named
+from perfkit.features.tricks.trick import (
+    Choice,
+    best_pair,
+    choose,
+    choose_for_loop,
+    every_name,
+    patch_of,
+    together,
+    trick_named,
+)
 from perfkit.features.tricks.verdict import TrickResult, TricksReport, helping
 from perfkit.gating.compare import recorded
 from perfkit.gating.counter_verdicts import CounterPolicy
@@ -110,6 +119,7 @@ def report_of(rows: Sequence[Row]) -> TricksReport:
         results=tuple(_result(found) for found in by_case.values()),
         arguments=run.arguments,
         left_out=run.left_out,
+        patches=run.patches,
         claims=run.claims,
     )
 
@@ -238,7 +248,9 @@ class _Run:
             if best is not None:
                 plan = self._checked([together(best)])
                 self._measure(plan, folder / "together", run, deadline=deadline)
-            facts = TricksRun(arguments=self._request.arguments, left_out=dict(self._left_out))
+            facts = TricksRun(
+                arguments=self._request.arguments, left_out=dict(self._left_out), patches=self._patches()
+            )
             wall_s = time.monotonic() - begun
             finished = (finished_row(row, self._judged, wall_s=wall_s) for row in run.rows)
             rows = [replace(row, policy=replace(_policy(row), run=facts)) for row in finished]
@@ -250,6 +262,19 @@ class _Run:
                 run.leave()
                 unrecorded = str(error)
             return replace(report_of(rows), unrecorded=unrecorded)
+
+    def _patches(self) -> dict[str, tuple[str, ...]]:
+        """Return the lines of the loop's source that the wanted tricks are written into."""
+        if self._loop is None:
+            return {}
+        place = self._loop.place.partition(":")[0]
+        file = place if place.endswith(".py") else f"{place.replace('.', '/')}.py"
+        places = map(Path(self._loop.root).joinpath, (file, f"src/{file}"))
+        path = next((one for one in places if one.is_file()), None)
+        source = "" if path is None else path.read_text(encoding="utf-8", errors="replace")
+        names = map(trick_named, self._request.only or every_name())
+        found = {one.name: patch_of(one, source, Path(file).name) for one in names}
+        return {name: patch for name, patch in found.items() if patch and name not in self._left_out}
 
     def _measure(self, plan: _Plan, folder: Path, run: Run, *, deadline: float) -> list[TrickCase]:
         """Measure a plan, record each launch at once, and return the cases on the loop that help."""

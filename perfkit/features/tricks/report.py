@@ -68,7 +68,7 @@ def tricks_view(report: TricksReport, codes: Mapping[str, str]) -> Group:
             for one in report.results
             if one.answer == "failed"
         ),
-        *(f"not tried: {name}: {why}" for name, why in report.left_out.items()),
+        *(f"not tried: {', '.join(names)}: {why}" for why, names in _by_reason(report).items()),
     ]
     if remarks:
         sections.append(Group(*map(Text, remarks)))
@@ -204,7 +204,21 @@ def _suggestions(report: TricksReport, codes: Mapping[str, str]) -> list[str]:
             f"{place}. {one.case.trick}: {_time_text(one)} ({bounds_text(one)}), {codes[one.case.trick]}"
             for place, one in enumerate(helping, start=1)
         ]
+        tried = {name for one in report.results for name in one.case.tricks}
+        shown = {one.case.trick: "written" for one in helping}
+        outside = "cannot be tried from outside; written"
+        shown |= {name: outside for name in report.patches if name not in tried}
+        for name, words in shown.items():
+            if patch := report.patches.get(name):
+                lines += [f"{name} {words} into {loop}:", *(f"    {line}" for line in patch)]
     return lines + [_interaction_sentence(one) for one in interactions(report.results)]
+
+
+def _by_reason(report: TricksReport) -> dict[str, list[str]]:
+    reasons: dict[str, list[str]] = {}
+    for name, why in report.left_out.items():
+        reasons.setdefault(why, []).append(name)
+    return reasons
 
 
 def _nothing_helps(report: TricksReport, loop: str) -> str:

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +50,35 @@ def _checkpointing_side(model: nn.Module) -> Call:
     return lambda: pieces.outputs_and_gradients(model, inputs)
 
 
+@contextmanager
+def _checkpointing() -> Iterator[pieces.Used]:
+    """Checkpoint the blocks of each model: modules with parts, of one class, in a list or a sequence."""
+    used, seen = pieces.Used(), WeakSet[nn.Module]()
+
+    def call_checkpointed(
+        module: nn.Module, call: pieces.Forward, arguments: tuple[object, ...], named: pieces.Arguments
+    ) -> object:
+        if module not in seen:
+            seen.add(module)
+            for block in _blocks(module):
+                used.note()
+                block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+        return call(*arguments, **named)
+
+    with pieces.calling(call_checkpointed):
+        yield used
+
+
+def _blocks(model: nn.Module) -> list[nn.Module]:
+    lists = (list(one) for one in model.modules() if isinstance(one, nn.ModuleList | nn.Sequential))
+    return [
+        block
+        for blocks in lists
+        if len(blocks) > 1 and len({type(block) for block in blocks}) == 1 and any(blocks[0].children())
+        for block in blocks
+    ]
+
+
 GRADIENT_CHECKPOINTING = Trick(
     name="gradient_checkpointing",
     title="Gradient checkpointing",
@@ -64,6 +95,7 @@ GRADIENT_CHECKPOINTING = Trick(
     pair=lambda layers: Pair(
         without=_checkpointing_side(_net(layers)), with_=_checkpointing_side(_Checkpointed(_net(layers)))
     ),
+    on_loop=_checkpointing,
 )
 
 
@@ -103,6 +135,7 @@ INFERENCE_MODE = Trick(
     caveat="Outside, its tensors can neither be changed in place nor be saved for a backward pass.",
     source=pieces.documentation("inference_mode", "generated/torch.autograd.grad_mode.inference_mode.html"),
     code="with torch.inference_mode(): outputs = model(inputs)",
+    rewrite=(r"torch\.no_grad\(\)", "torch.inference_mode()"),
     size_means="rows in a batch",
     sizes=(1, 16, 256),
     pair=lambda rows: Pair(
@@ -180,6 +213,7 @@ ZERO_GRAD_SET_TO_NONE = Trick(
     caveat="A parameter that a step does not reach has no gradient then, and the optimiser skips it.",
     source=pieces.documentation("Optimizer.zero_grad", "generated/torch.optim.Optimizer.zero_grad.html"),
     code="optimizer.zero_grad(set_to_none=True)",
+    rewrite=(r"zero_grad\(set_to_none=False\)", "zero_grad(set_to_none=True)"),
     size_means="layers of 128 x 128",
     sizes=(4, 16, 64),
     pair=lambda layers: Pair(

@@ -71,6 +71,7 @@ LOADER_WORKERS = Trick(
     pair=lambda images: Pair(without=epoch(images), with_=epoch(images, num_workers=WORKERS)),
     rounds=ROUNDS,
     on_loop=lambda: constructing(DataLoader, with_workers),
+    rewrite=(r"^((?!.*num_workers)[^#]*DataLoader\([^#]+)\)$", rf"\1, num_workers={WORKERS})"),
     between_steps=True,
 )
 
