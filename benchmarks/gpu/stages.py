@@ -279,7 +279,7 @@ def _gate(stage: Stage, sides: Path, head: str, seed: int) -> str:
 
 
 def _step_source(stage: Stage, extra: int) -> str:
-    count, size = (2, 32) if stage.small else (256, 224)
+    count, size = (2, 32) if stage.small else (128, 224)
     return _STEP.format(extra=extra, device=stage.device, count=count, size=size)
 
 
