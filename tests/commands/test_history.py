@@ -495,6 +495,7 @@ def test_a_step_of_few_runs_is_probable(scene: Scene, moved: int, since: int) ->
         (one.benchmark, one.since, one.until, one.runs) for one in report.rises
     ]
     assert all(abs(one.ratio - 1.08) < 0.02 for one in report.rises)
+    assert {"step"} == {one.kind for one in report.rises}
     assert f"{since - 34} more run" in rise_sentence(report.rises[0])
     assert ["unclear"] * moved + ["steady"] * (5 - moved) == [state_of(one).kind for one in series_of(report)]
     assert not history_verdict(report).startswith("Nothing")
@@ -510,8 +511,40 @@ def test_a_level_that_goes_to_and_fro_is_named(scene: Scene) -> None:
     (rise,) = report.rises
     assert (9, 0) == (rise.changes, rise.runs)
     assert "9 times" in rise_sentence(rise)
-    assert ["undone"] == [state_of(one).kind for one in series_of(report)]
+    assert ["pattern"] == [state_of(one).kind for one in series_of(report)]
     assert "1 benchmark going to and fro" in history_verdict(report)
+
+
+def test_patterns_a_possible_step_and_a_slow_rise_are_told_apart(scene: Scene) -> None:
+    def is_weekend(number: int) -> bool:
+        return (BEGIN + timedelta(days=number)).weekday() >= 5
+
+    coin = random.Random(1)  # noqa: S311 (noise, not a secret)
+    levels: dict[str, Callable[[int], float]] = {
+        f"{NAME}_alternates": lambda _: coin.choice((1.0, 1.1)),
+        f"{NAME}_rests": lambda number: 1.1 if is_weekend(number) else 1.0,
+        f"{NAME}_rises": lambda number: 1.02 ** max(number - 17, 0),
+        NAME: lambda number: 1.0 if number < 37 else 1.045,
+    }
+    for seed, (name, seconds) in enumerate(levels.items(), start=1):
+        scene.measure(seconds, name=name, seed=seed)
+
+    report = scene.read()
+    found = {one.benchmark.rpartition("_")[2]: one for one in report.rises}
+    kinds = {one.benchmark.rpartition("_")[2]: state_of(one).kind for one in series_of(report)}
+
+    assert () == report.points
+    assert {"alternates": "two levels", "rests": "weekly", "a": "possible step"} == {
+        name: one.kind for name, one in found.items() if name != "rises"
+    }
+    assert ("Saturday", "Sunday") == found["rests"].days
+    assert 1.05 < found["alternates"].ratio < 1.15
+    assert (3, scene.shas[37]) == (found["a"].runs, found["a"].until)
+    assert found["a"].needed > 0
+    assert f"{found['a'].needed} more runs should show" in rise_sentence(found["a"])
+    assert kinds.pop("rises") in {"drift", "unclear"}
+    assert {"alternates": "pattern", "rests": "pattern", "a": "maybe"} == kinds
+    assert "1 benchmark may have changed" in history_verdict(report)
 
 
 def test_a_sentinel_that_drifts_as_well_acquits_the_commits(scene: Scene) -> None:

@@ -22,6 +22,7 @@ from perfkit.model.results import WALL_TIME, Environment, Machine, Row
 from perfkit.model.surroundings import FactChange, lasting_changes, package_options
 from perfkit.stats.change_points import (
     FloatArray,
+    LikelyStep,
     Step,
     describe_step,
     find_steps,
@@ -257,8 +258,8 @@ class WithoutMachine:
     steps: tuple[CommonStep, ...]
     likely: tuple[CommonStep, ...]
 
-    def likely_step(self, number: int, trend: Trend, begin: int, order: Order) -> tuple[int, float] | None:
-        """Return the place and ratio of the likely step of a trend after a place, the common one first."""
+    def likely_step(self, number: int, trend: Trend, begin: int, order: Order) -> LikelyStep | None:
+        """Return the likely step of a trend after a place, the common one first, then a probable one."""
         for step in (*self.likely, *self.steps[::-1]):
             place = step.place_in(trend, order)
             if number in step.trends and begin < place < len(trend):
@@ -269,12 +270,11 @@ class WithoutMachine:
                 )
                 ratio = float(after / before)
                 if step.has_part(ratio):
-                    return place, ratio
-        for levels in (self.levels.get(number, trend.levels), trend.levels):
-            found = likely_step(levels[begin:])
-            if found is not None:
-                return begin + found[0], found[1]
-        return None
+                    return LikelyStep(place, ratio, probable=True)
+        both = (self.levels.get(number, trend.levels), trend.levels)
+        found = [one for levels in both if (one := likely_step(levels[begin:])) is not None]
+        best = max(found, key=lambda one: one.probable, default=None)
+        return None if best is None else best._replace(place=begin + best.place)
 
 
 def without_machine(
@@ -308,7 +308,7 @@ def without_machine(
         seen = likely_step(found.factor[known])
         for kept, place, ratio, chance in (
             *((steps, step.place, step.ratio, step.chance) for step in clear),
-            *([(likely, known[seen[0]], seen[1], 1.0)] if seen else []),
+            *([(likely, known[seen.place], seen.ratio, 1.0)] if seen and seen.probable else []),
         ):
             kept.append(
                 CommonStep(
