@@ -163,6 +163,7 @@ class Rise:
     ``runs`` runs have followed a step between two commits, which is probable or may be chance; if the level
     stays, ``needed`` more will tell, 0 where that is not known. A level that goes to and fro, or alternates
     between two, made ``changes`` of ``ratio`` that undo one another; a weekly one is slower on ``days``.
+    ``cause`` is None where no sentinel tells.
     """
 
     benchmark: str
@@ -175,6 +176,7 @@ class Rise:
     kind: RiseKind = "rise"
     needed: int = 0
     days: tuple[str, ...] = ()
+    cause: Cause | None = None
 
     @property
     def is_pattern(self) -> bool:

@@ -15,7 +15,17 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from perfkit.model.change_log import GateRatio
-from perfkit.model.history import ChangePoint, CommitFacts, Creep, HistoryReport, Moved, Rise, Shift, Silence
+from perfkit.model.history import (
+    Cause,
+    ChangePoint,
+    CommitFacts,
+    Creep,
+    HistoryReport,
+    Moved,
+    Rise,
+    Shift,
+    Silence,
+)
 from perfkit.model.results import WALL_TIME, Metric
 from perfkit.report.console import visible
 from perfkit.report.counts import amount_text
@@ -214,6 +224,12 @@ def shift_sentence(shift: Shift) -> str:
     )
 
 
+_BY_SENTINEL: Mapping[Cause | None, str] = {
+    "machine": ". The machine changed: the built-in sentinel moved as well",
+    "code": ". The built-in sentinel did not change, so code did",
+}
+
+
 def rise_sentence(rise: Rise) -> str:
     """Return how far a benchmark rose or stepped, and a command to find the cause, without a full stop."""
     since, until = short_sha(rise.since), short_sha(rise.until)
@@ -229,9 +245,9 @@ def rise_sentence(rise: Rise) -> str:
         "weekly": f"{size} slower on {' and '.join(rise.days)} than on other days since {since}",
         "step": f"probably {changed} since {until}, {ago}. {more}",
         "possible step": f"undecided: may be {changed} since {until}, {ago}. {more}",
-        "rise": f"{changed} than at its best level, {since}, without a clear change point or drift, so it may"
-        f" be the machine. Check with {check}",
-    }[rise.kind]
+        "rise": f"{changed} than at its best level, {since}, without a clear change point or drift"
+        f"{', so it may be the machine' if rise.cause is None else ''}. Check with {check}",
+    }[rise.kind] + _BY_SENTINEL.get(rise.cause, "")
 
 
 def stopped_sentence(silence: Silence) -> str:
@@ -313,7 +329,9 @@ def history_verdict(report: HistoryReport) -> str:
     losses = sum(point.worse for point in opened)
     stopped = sum(bool(one.stopped) for one in report.silences)
     drifts = sum(one.cause == "code" for one in report.creeps)
-    rises = Counter("pattern" if one.is_pattern else one.kind for one in report.rises)
+    rises = Counter(
+        "pattern" if one.is_pattern else one.kind for one in report.rises if one.cause != "machine"
+    )
     counts = (
         (losses, "unreviewed regression", ""),
         (len(opened) - losses, "unreviewed improvement", ""),
@@ -404,10 +422,11 @@ def rises_together(rises: Iterable[Rise]) -> Iterator[tuple[str, list[Rise]]]:
     together: dict[tuple[str, ...], list[Rise]] = {}
     for one in rises:
         own = one.benchmark if one.kind != "step" else "faster" if one.ratio < 1 else "slower"
-        together.setdefault((one.machine_id, one.since, one.until, own), []).append(one)
+        together.setdefault((one.machine_id, one.since, one.until, own, one.cause or ""), []).append(one)
     for found in together.values():
         sentence = rise_sentence(replace(found[0], ratio=statistics.median(one.ratio for one in found)))
-        why = ". Either the machine changed or shared code did" if len(found) > 1 else ""
+        unknown = len(found) > 1 and found[0].cause is None
+        why = ". Either the machine changed or shared code did" if unknown else ""
         yield f"{sentence}{why}", found
 
 

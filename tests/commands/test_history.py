@@ -108,16 +108,26 @@ class Scene:
         ]
         Ledger(self.ledger).append(same)
 
-    def measure_together(self, levels: dict[str, Callable[[int], float]], machine: float) -> None:
-        """Record a run of all these benchmarks at each commit, a day apart, on a machine that scatters so."""
+    def measure_together(
+        self,
+        levels: dict[str, Callable[[int], float]],
+        machine: float,
+        speed: Callable[[int], float] | None = None,
+    ) -> None:
+        """Record a run of all these benchmarks at each commit, a day apart, on a machine that scatters so.
+
+        In each run fixed work took ``speed`` ms.
+        """
         source = random.Random(7)  # noqa: S311 (noise, not a secret)
         rows = []
         for number, sha in enumerate(self.shas):
             factor = 1 + source.gauss(0, machine)
+            facts = {"python_loop_ms": f"{speed(number) * factor:.4g}"} if speed else {}
+            place = replace(MACHINE, facts={**MACHINE.facts, **facts})
             for name, seconds in levels.items():
                 level = seconds(number) * factor * (1 + source.gauss(0, 0.005))
                 row = build_row(level, level, name=name, sha=sha, run=f"all-{number:012}")
-                rows.append(replace(row, recorded_at=BEGIN + timedelta(days=number)))
+                rows.append(replace(row, machine=place, recorded_at=BEGIN + timedelta(days=number)))
         Ledger(self.ledger).append(rows)
 
     def gate(self, ratio: float, *, seed: int = 0, noise: float = 0.002) -> None:
@@ -499,6 +509,26 @@ def test_a_step_of_few_runs_is_probable(scene: Scene, moved: int, since: int) ->
     assert f"{since - 34} more run" in rise_sentence(report.rises[0])
     assert ["unclear"] * moved + ["steady"] * (5 - moved) == [state_of(one).kind for one in series_of(report)]
     assert not history_verdict(report).startswith("Nothing")
+
+
+@pytest.mark.parametrize("cause", ["machine", "code"])
+def test_fixed_work_timed_in_each_run_tells_the_machine_from_the_code(scene: Scene, cause: str) -> None:
+    def together(since: int) -> HistoryReport:
+        shutil.rmtree(scene.ledger, ignore_errors=True)
+        step: Callable[[int], float] = lambda number: 1.0 if number < since else 1.1  # noqa: E731
+        speed = step if cause == "machine" else _steady
+        scene.measure_together(dict.fromkeys(SEVERAL, step), machine=0.005, speed=speed)
+        return scene.read()
+
+    clear, few = together(20), together(36)
+
+    (shift,) = clear.shifts
+    assert (cause, {cause}) == (shift.cause, {one.cause for one in clear.points})
+    assert (cause == "code") == history_exit_code(clear)
+    assert [cause] * len(SEVERAL) == [one.cause for one in few.rises]
+    kinds = {state_of(one).kind for one in series_of(few)}
+    assert {"moved" if cause == "machine" else "unclear"} == kinds
+    assert history_verdict(few).startswith("Nothing") == (cause == "machine")
 
 
 def test_a_level_that_goes_to_and_fro_is_named(scene: Scene) -> None:

@@ -198,7 +198,11 @@ class _Pages:
         """Return how many changes of several benchmarks, clear or probable, nobody has reviewed."""
         history = self.site.history
         clear = {one.shift for one in history.points if one.shift and one.is_open}
-        probable = Counter((one.machine_id, one.until) for one in history.rises if one.kind == "step")
+        probable = Counter(
+            (one.machine_id, one.until)
+            for one in history.rises
+            if one.kind == "step" and one.cause != "machine"
+        )
         return len(clear) + sum(benchmarks > 1 for benchmarks in probable.values())
 
     def benchmark(self, benchmark: str) -> str:

@@ -336,6 +336,7 @@ def state_of(series: Series) -> State:
         *(State(kind=kind) for one in series.rises if (kind := kind_of_rise(one)) in {"better", "maybe"}),
         *(State(kind="moved", step=step) for step in moved[-1:]),
         *(State(kind="moved") for _ in series.drifts),
+        *(State(kind="moved") for one in series.rises if kind_of_rise(one) == "moved"),
         *(State(kind="accepted", step=step) for step in alive[-1:]),
         *(State(kind="pattern") for one in series.rises if one.is_pattern),
         *(State(kind="few") for _ in range(len(series.last[0]) < _FEW)),
@@ -348,6 +349,8 @@ def kind_of_rise(rise: Rise) -> Kind:
     """Return the kind of what a chart shows without a clear change point."""
     if rise.is_pattern:
         return "pattern"
+    if rise.cause == "machine":
+        return "moved"
     return "maybe" if rise.kind == "possible step" else "unclear" if rise.ratio > 1 else "better"
 
 
@@ -365,7 +368,7 @@ def status_words(series: Series, state: State, commits: Mapping[str, CommitFacts
     if state.kind == "silent":
         days = counted(series.silences[-1].days, "day")
         return f"machine stopped {days} ago" if series.silences[-1].stopped else f"silent for {days}"
-    if state.kind in {"unclear", "better", "maybe", "pattern"}:
+    if state.kind in {"unclear", "better", "maybe", "moved", "pattern"}:
         rise = series.rises[-1]
         since = commit_date(rise.until, commits) or short_sha(rise.until)
         word, size = direction_word(rise.ratio, series.metric), ratio_text(rise.ratio)
@@ -375,8 +378,8 @@ def status_words(series: Series, state: State, commits: Mapping[str, CommitFacts
             "weekly": f"{size} on {' and '.join(rise.days)}",
             "step": f"probably {word} since {since}",
             "possible step": f"may be {word} since {since}",
-            "rise": f"rose {size}, cause unclear",
-        }[rise.kind]
+            "rise": f"rose {size}{'' if rise.cause else ', cause unclear'}",
+        }[rise.kind] + (", with the machine" if rise.cause == "machine" else "")
     return "steady" if state.kind == "steady" else f"only {counted(len(series.last[0]), 'run')} so far"
 
 

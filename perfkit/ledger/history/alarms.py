@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from perfkit.ledger.history.change_points import WithoutMachine
+from perfkit.ledger.history.change_points import BUILT_IN_MOVED, WithoutMachine, around_step
 from perfkit.ledger.history.same_code import Kind
 from perfkit.ledger.history.trends import Facts, places_by_run, sessions
 from perfkit.model.history import ChangePoint, Origin, Rise, RiseKind, Silence, Trend
@@ -131,22 +131,27 @@ def _disjoint(measured: Iterable[frozenset[str]]) -> list[frozenset[str]]:
     return found
 
 
-def find_drifts(trends: Sequence[Trend], points: Iterable[ChangePoint], facts: Facts) -> Iterator[Drift]:
+def find_drifts(
+    trends: Sequence[Trend], points: Iterable[ChangePoint], common: WithoutMachine, facts: Facts
+) -> Iterator[Drift]:
     """Yield the drifts in plain runs, one for each benchmark and machine.
 
     A drift counts from the best level, else the last release, else the base; change points are taken out. A
     rise that all benchmarks share is a drift of each until a sentinel drifts as well.
     """
     found: dict[tuple[str, str], Drift] = {}
+    numbers = {id(trend): number for number, trend in enumerate(trends)}
     for trend, own in _with_steps(trends, points):
         drift = _drift_of(trend, own, facts)
         key = (trend.benchmark, trend.machine_id)
         if drift is not None and (key not in found or drift.low > found[key].low):
-            found[key] = drift
+            sides = _ends(trend, drift.since)
+            cause = common.cause(numbers[id(trend)], trend, sides, drift.ratio, facts)
+            found[key] = replace(drift, detail=BUILT_IN_MOVED if cause == "machine" else "")
     sentinels = [one for one in found.values() if facts.is_sentinel(one.benchmark)]
     for one in found.values():
         if not facts.is_sentinel(one.benchmark):
-            detail = _machine_evidence(one, sentinels, facts)
+            detail = one.detail or _machine_evidence(one, sentinels, facts)
             yield replace(one, cause="machine", detail=detail) if detail else one
 
 
@@ -161,13 +166,13 @@ def find_rises(
     reported = {(one.benchmark, one.machine_id) for one in drifts}
     numbers = {id(trend): number for number, trend in enumerate(trends)}
     for trend, steps in _with_steps(trends, points):
-        key = (trend.benchmark, trend.machine_id)
+        key, number = (trend.benchmark, trend.machine_id), numbers[id(trend)]
         if key in reported or facts.is_sentinel(trend.benchmark):
             continue
         first, levels = _without_steps(trend, steps, facts.accepted)
         first = max(first, trend.env_ids.index(trend.env_ids[-1]))
         begin = max([first, *(step.place for step in steps)])
-        seen = common.likely_step(numbers[id(trend)], trend, begin, facts.order)
+        seen = common.likely_step(number, trend, begin, facts.order)
         found = None if steps else _pattern(trend, seen)
         if found is None and not (seen and seen.probable) and not any(one.is_open for one in steps):
             found = _rise(trend, levels, first)
@@ -180,7 +185,14 @@ def find_rises(
             )
         if found is not None:
             reported.add(key)
-            yield found
+            sides = around_step(len(trend) - found.runs) if found.runs else _ends(trend, found.since)
+            cause = None if found.is_pattern else common.cause(number, trend, sides, found.ratio, facts)
+            yield replace(found, cause=cause)
+
+
+def _ends(trend: Trend, since: str) -> tuple[slice, slice]:
+    """Return the runs at both ends of a rise since a commit."""
+    return around_step(trend.commits.index(since))[1], around_step(len(trend))[0]
 
 
 def _shown(trend: Trend, since: int, until: int, ratio: float, kind: RiseKind) -> Rise:
