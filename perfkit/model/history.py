@@ -161,9 +161,9 @@ class Rise:
     """A benchmark whose chart visibly changed up to ``until`` without a clear change point or drift.
 
     ``runs`` runs have followed a step between two commits, which is probable or may be chance; if the level
-    stays, ``needed`` more will tell, 0 where that is not known. A level that goes to and fro, or alternates
+    stays, ``needed`` more should show, 0 where that is not known. A level that goes to and fro, or alternates
     between two, made ``changes`` of ``ratio`` that undo one another; a weekly one is slower on ``days``.
-    ``cause`` is None where no sentinel tells.
+    ``cause`` is None where no sentinel shows it.
     """
 
     benchmark: str

@@ -224,9 +224,10 @@ def shift_sentence(shift: Shift) -> str:
     )
 
 
-_BY_SENTINEL: Mapping[Cause | None, str] = {
+_BY_SENTINEL: Mapping[Cause, str] = {
     "machine": ". The machine changed: the built-in sentinel moved as well",
     "code": ". The built-in sentinel did not change, so code did",
+    "environment": "",
 }
 
 
@@ -238,16 +239,18 @@ def rise_sentence(rise: Rise) -> str:
     changed = change_text(rise.ratio, WALL_TIME)
     ago = f"{counted(rise.runs, 'run')} ago"
     few = max(_RUNS_OF_A_STEP - rise.runs, 0) if rise.kind == "step" else rise.needed
-    more = f"{counted(few, 'more run')} should show, or {check}" if few else f"Check with {check}"
+    more = f". {counted(few, 'more run')} should show, or {check}" if few else f". Check with {check}"
+    if rise.cause is not None:
+        more = _BY_SENTINEL[rise.cause] + (more if rise.cause == "code" else "")
     return {
         "to and fro": f"goes to and fro by some {size}, {rise.changes} times since {since}; none of it lasts",
         "two levels": f"changed {rise.changes} times between two levels, {size} apart, since {since}",
         "weekly": f"{size} slower on {' and '.join(rise.days)} than on other days since {since}",
-        "step": f"probably {changed} since {until}, {ago}. {more}",
-        "possible step": f"undecided: may be {changed} since {until}, {ago}. {more}",
+        "step": f"probably {changed} since {until}, {ago}{more}",
+        "possible step": f"may be {changed} since {until}, {ago}: undecided{more}",
         "rise": f"{changed} than at its best level, {since}, without a clear change point or drift"
-        f"{', so it may be the machine' if rise.cause is None else ''}. Check with {check}",
-    }[rise.kind] + _BY_SENTINEL.get(rise.cause, "")
+        f"{', so it may be the machine' if rise.cause is None else ''}{more}",
+    }[rise.kind]
 
 
 def stopped_sentence(silence: Silence) -> str:
@@ -433,7 +436,10 @@ def rises_together(rises: Iterable[Rise]) -> Iterator[tuple[str, list[Rise]]]:
 def _rise_texts(rises: Sequence[Rise], names: Mapping[str, str]) -> Iterator[Text]:
     for sentence, found in itertools.islice(rises_together(rises), _MOST_TOGETHER):
         who = names[found[0].benchmark] if len(found) == 1 else f"{len(found)} benchmarks together"
-        yield Text.assemble(("unclear ", "bold yellow"), f"  {who}: {sentence}.")
+        first = found[0]
+        quiet = first.is_pattern or first.cause == "machine"
+        label = "pattern " if first.is_pattern else "machine " if quiet else "unclear "
+        yield Text.assemble((label, "dim" if quiet else "bold yellow"), f"  {who}: {sentence}.")
 
 
 def _silence_texts(silences: Sequence[Silence], names: Mapping[str, str]) -> Iterator[Text]:

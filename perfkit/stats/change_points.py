@@ -164,7 +164,7 @@ def describe_step(levels: Sequence[float] | FloatArray, place: int, *, chance: f
 class LikelyStep(NamedTuple):
     """A step that a person would see, which may be chance unless it is ``probable``.
 
-    If the level stays as it is after the step, ``needed`` more runs will tell; 0 where that is not known.
+    If the level stays as it is after the step, ``needed`` more runs should show; 0 where that is not known.
     """
 
     place: int
@@ -263,12 +263,12 @@ def weekly(
     if apart < max(_PROBABLE[0], _PROBABLE[1] * sd):
         return None
     # The days explain more than they would if the runs were shuffled.
-    ranks = np.argsort(np.argsort(off)) - (len(off) - 1) / 2
+    clipped = np.clip(off - np.median(off), -apart, apart)
     shares = (days[:, None] == np.arange(_WEEKDAYS)) / np.maximum(
         np.bincount(days, minlength=_WEEKDAYS), 1
     ) ** 0.5
-    shuffled = np.random.default_rng(0).permuted(np.tile(ranks, (_SHUFFLES, 1)), axis=1)
-    further = np.square(shuffled @ shares).sum(axis=1) >= np.square(ranks @ shares).sum()
+    shuffled = np.random.default_rng(0).permuted(np.tile(clipped, (_SHUFFLES, 1)), axis=1)
+    further = np.square(shuffled @ shares).sum(axis=1) >= np.square(clipped @ shares).sum()
     return (slow, math.exp(apart)) if np.mean(further) <= _SURE_CHANCE / 10 else None
 
 

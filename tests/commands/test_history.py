@@ -512,7 +512,7 @@ def test_a_step_of_few_runs_is_probable(scene: Scene, moved: int, since: int) ->
 
 
 @pytest.mark.parametrize("cause", ["machine", "code"])
-def test_fixed_work_timed_in_each_run_tells_the_machine_from_the_code(scene: Scene, cause: str) -> None:
+def test_fixed_work_timed_in_each_run_shows_whether_the_machine_changed(scene: Scene, cause: str) -> None:
     def together(since: int) -> HistoryReport:
         shutil.rmtree(scene.ledger, ignore_errors=True)
         step: Callable[[int], float] = lambda number: 1.0 if number < since else 1.1  # noqa: E731
@@ -545,7 +545,7 @@ def test_a_level_that_goes_to_and_fro_is_named(scene: Scene) -> None:
     assert "1 benchmark going to and fro" in history_verdict(report)
 
 
-def test_patterns_a_possible_step_and_a_slow_rise_are_told_apart(scene: Scene) -> None:
+def test_patterns_a_possible_step_and_a_slow_rise_are_named(scene: Scene) -> None:
     def is_weekend(number: int) -> bool:
         return (BEGIN + timedelta(days=number)).weekday() >= 5
 

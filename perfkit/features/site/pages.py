@@ -67,7 +67,7 @@ _SIGNS: Mapping[Kind, str] = {
 # Other sections of the overview, folded.
 _OTHERS: Mapping[Kind, str] = {
     "better": "Improvements that nobody has confirmed yet",
-    "maybe": "Possible changes, which more runs will confirm or not",
+    "maybe": "Possible changes, undecided",
     "moved": "Change points with other software or another machine",
     "pattern": "Levels that keep coming back",
     "undone": "Change points that a later one has undone",

@@ -372,14 +372,16 @@ def status_words(series: Series, state: State, commits: Mapping[str, CommitFacts
         rise = series.rises[-1]
         since = commit_date(rise.until, commits) or short_sha(rise.until)
         word, size = direction_word(rise.ratio, series.metric), ratio_text(rise.ratio)
-        return {
+        by_machine = rise.cause == "machine"
+        words = {
             "to and fro": f"to and fro, {rise.changes} times",
             "two levels": f"two levels, {size} apart",
             "weekly": f"{size} on {' and '.join(rise.days)}",
-            "step": f"probably {word} since {since}",
+            "step": f"{'' if by_machine else 'probably '}{word} since {since}",
             "possible step": f"may be {word} since {since}",
             "rise": f"rose {size}{'' if rise.cause else ', cause unclear'}",
-        }[rise.kind] + (", with the machine" if rise.cause == "machine" else "")
+        }[rise.kind]
+        return f"{words}, with the machine" if by_machine else words
     return "steady" if state.kind == "steady" else f"only {counted(len(series.last[0]), 'run')} so far"
 
 
