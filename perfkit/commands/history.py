@@ -272,7 +272,9 @@ def _facts(
     def moved(before: tuple[str, ...], after: tuple[str, ...], ratio: float) -> bool | None:
         runs = () if has_own else tuple(run for run in (*before, *after) if run in found.files)
         known = ledger.facts_of_runs({run: found.files[run] for run in runs}) if runs else {}
-        sides = [[known[run][0].facts for run in side if run in known] for side in (before, after)]
+        # Commits that took turns in one run were measured on the machine as it was then.
+        distinct = (dict.fromkeys(side) for side in (before, after))
+        sides = [[known[run][0].facts for run in side if run in known] for side in distinct]
         return machine_moved(sides[0], sides[1], ratio)
 
     return Facts(
