@@ -222,18 +222,19 @@ def _best_step(logs: FloatArray) -> tuple[int, float, float, float, float] | Non
 
 
 def two_levels(levels: Sequence[float] | FloatArray) -> tuple[int, float] | None:
-    """Return how often the last 100 runs alternate between two levels, and their ratio; None."""
+    """Return how often the last 100 runs alternate between two levels, and their ratio; else None."""
     logs = np.log(np.asarray(levels[-_RECENT:], dtype=np.float64))
     fewest = math.ceil(_LEAST_SHARE * len(logs))
     if len(logs) < 4 * SHORTEST:
         return None
-    ordered = np.sort(logs)
-    cuts = range(fewest, len(logs) - fewest + 1)
-    cut = min(cuts, key=lambda at: ordered[:at].var() * at + ordered[at:].var() * (len(logs) - at))
+    ordered = np.sort(logs - logs.mean())
+    cuts = np.arange(fewest, len(logs) - fewest + 1)
+    sums = ordered.cumsum()[cuts - 1]
+    cut = int(cuts[(sums**2 / cuts + sums**2 / (len(logs) - cuts)).argmax()])
     lower, upper = ordered[:cut], ordered[cut:]
     sd = max(math.sqrt((lower.var() * cut + upper.var() * len(upper)) / len(logs)), _LEAST_SD)
     apart = float(np.median(upper) - np.median(lower))
-    switches = int(np.count_nonzero(np.diff(logs > (lower[-1] + upper[0]) / 2)))
+    switches = int(np.count_nonzero(np.diff(logs - logs.mean() > (lower[-1] + upper[0]) / 2)))
     by_chance = 2 * cut * len(upper) / len(logs)
     alternates = switches >= max(_FEWEST_SWITCHES, by_chance / 2)
     return (switches, math.exp(apart)) if alternates and apart >= max(_PROBABLE[0], _APART_SDS * sd) else None
@@ -248,8 +249,9 @@ def weekly(
     if len(logs) < _WEEKS * _WEEKDAYS or (max(times) - min(times)).days < _WEEKDAYS * (_WEEKS - 1):
         return None
     days = np.array([time.weekday() for time in times])
-    level = [np.median(logs[max(at - _WEEKDAYS, 0) : at + _WEEKDAYS + 1]) for at in range(len(logs))]
-    off = logs - np.array(level)
+    width = 2 * _WEEKDAYS + 1
+    starts = np.clip(np.arange(len(logs)) - _WEEKDAYS, 0, len(logs) - width)
+    off = logs - _moving_medians(logs, width)[starts]
     medians = {int(day): float(np.median(off[days == day])) for day in np.unique(days)}
     middle = (min(medians.values()) + max(medians.values())) / 2
     slow = tuple(day for day, median in medians.items() if median > middle)
