@@ -144,6 +144,7 @@ class ChildPlugin:
         self._seed = 0
         self._why_ended: str | None = None
         self._errors: list[dict[str, object]] = []
+        self._files: list[str] = []
         self._overruled: list[str] = []
         self._outcomes: dict[str, tuple[str, str | None]] = {}
         self._device_full: set[str] = set()
@@ -180,6 +181,7 @@ class ChildPlugin:
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
         """Write down what is collected now, since the import of a file may take long."""
         if isinstance(collector, pytest.File):
+            self._files.append(collector.nodeid)
             seed_generators(self._import_seed, collector.nodeid)
         if self._lists and isinstance(collector, pytest.File):
             Path(os.environ["TMPDIR"], COLLECTING).write_text(collector.nodeid, encoding="utf-8")
@@ -232,6 +234,7 @@ class ChildPlugin:
             {
                 "kind": "collected",
                 "items": items,
+                "files": self._files,
                 "errors": self._errors,
                 "overruled": sorted(set(self._overruled)),
                 "asv": None if self.asv is None else {"left_out": self.asv.left_out},
@@ -249,7 +252,7 @@ class ChildPlugin:
                 "node": report.nodeid,
                 "message": self._without_root(reason).removeprefix("Skipped: "),
                 "skipped": report.skipped,
-                "mentions": _mentions_fixture(file) or (self.asv is not None and self.asv.suite.holds(file)),
+                "mentions": mentions_fixture(file) or (self.asv is not None and self.asv.suite.holds(file)),
             }
         )
 
@@ -407,7 +410,7 @@ def _device_is_full(call: pytest.CallInfo[None]) -> bool:
     return type(error).__name__ == "OutOfMemoryError" or bool(_DEVICE_FULL.search(str(error)))
 
 
-def _mentions_fixture(place: Path) -> bool:
+def mentions_fixture(place: Path) -> bool:
     """Return whether a file, or one in a folder, may use the fixture or one that is named after it."""
     try:
         files = place.rglob("*.py") if place.is_dir() else [place]
