@@ -542,6 +542,8 @@ class Trace:
                 importlib.import_module(name)
         self._modules |= frozenset(self._libraries_of_others)
         self._libraries_of_others.clear()
+        # Forked processes need not search what is here already for garbage.
+        gc.freeze()
 
     def goes_on(self, node: str) -> bool:
         """Return whether this forked process runs the next benchmark as well, and begin it."""

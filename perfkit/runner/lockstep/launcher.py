@@ -65,6 +65,8 @@ _Found = TypeVar("_Found")
 LAUNCHES_PER_FORK_SERVER = 4
 _ZYGOTES_PER_FORK_SERVER = 8
 _MOST_REUSE_FAULTS = 100
+# Tracing has no part in these.
+_ERRORS_OF_IMPORTS = ("ImportError: ", "ModuleNotFoundError: ", "SyntaxError: ")
 # Two cores raise two of them in hardly longer than one, and most runs need a second one.
 _STARTED_TOGETHER = 2
 # Each process needs a core while it warms up; more than four pairs at once would save little.
@@ -340,7 +342,8 @@ class Launcher:
         from, each launch imports and collects for itself, and ``why_not_served`` is the reason.
         """
         found = self._repeated_once(lambda: self._collected(sides, log, tops=self._tops))
-        if self._tops and any(one.errors for one in found.values()):
+        errors = [error for one in found.values() for error in one.errors.values()]
+        if self._tops and not all(error.startswith(_ERRORS_OF_IMPORTS) for error in errors):
             # Tracing is to have no part in what is reported.
             return self._repeated_once(lambda: self._collected(sides, log))
         return found
