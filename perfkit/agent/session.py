@@ -144,7 +144,7 @@ class ChildPlugin:
         self._seed = 0
         self._why_ended: str | None = None
         self._errors: list[dict[str, object]] = []
-        self._files: list[str] = []
+        self._files: set[str] = set()
         self._overruled: list[str] = []
         self._outcomes: dict[str, tuple[str, str | None]] = {}
         self._device_full: set[str] = set()
@@ -181,7 +181,6 @@ class ChildPlugin:
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
         """Write down what is collected now, since the import of a file may take long."""
         if isinstance(collector, pytest.File):
-            self._files.append(collector.nodeid)
             seed_generators(self._import_seed, collector.nodeid)
         if self._lists and isinstance(collector, pytest.File):
             Path(os.environ["TMPDIR"], COLLECTING).write_text(collector.nodeid, encoding="utf-8")
@@ -234,7 +233,7 @@ class ChildPlugin:
             {
                 "kind": "collected",
                 "items": items,
-                "files": self._files,
+                "files": sorted(self._files),
                 "errors": self._errors,
                 "overruled": sorted(set(self._overruled)),
                 "asv": None if self.asv is None else {"left_out": self.asv.left_out},
@@ -243,6 +242,8 @@ class ChildPlugin:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Keep the message of a file that could not be imported, or that skips itself as a whole."""
+        tests = [one.nodeid for one in report.result if isinstance(one, pytest.Item)]
+        self._files |= {node.partition("::")[0] for node in (tests if report.passed else [report.nodeid])}
         if report.passed:
             return
         file = self._root / report.nodeid.partition("::")[0]

@@ -255,7 +255,7 @@ class ForkServers:
 
 
 class Zygote:
-    """A side's child that has collected the benchmarks in ``files``, and forks a child for each launch."""
+    """A side's child that has collected the tests in ``files``, and forks a child for each launch."""
 
     def __init__(self, child: Child, files: frozenset[str]) -> None:
         self.files = files

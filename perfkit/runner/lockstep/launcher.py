@@ -364,7 +364,7 @@ class Launcher:
         """Yield a function that starts a child which traces some of ``nodes``.
 
         It is forked from a process that has traced its imports: the one that listed the benchmarks, unless
-        that has imported files of others.
+        that has imported files of other tests.
         """
         self.narrow(nodes)
         files = frozenset(self._trees.paths)
