@@ -49,7 +49,7 @@ class Listing:
     The key ``EVERYTHING`` means that pytest ended before it collected. ``bystanders`` are those of ``errors``
     whose files mention no benchmark, ``skipped`` the files that do and skip themselves, with the reason.
     ``overruled`` names the user's options that would break lockstep and were switched off. An asv suite
-    leaves ``asv_left_out`` benchmarks out, None where there is no suite. ``files`` hold tests, or cannot be imported.
+    leaves ``asv_left_out`` benchmarks out, None where there is no suite. ``files`` hold tests or failed.
     """
 
     found: Mapping[str, Found]

@@ -4,6 +4,8 @@ A fork server has imported what both sides share. From it, a zygote of each side
 code of its side and collects its benchmarks. These two are zygotes: launches are forked from
 them until new ones replace them. The layout of their memory biases all their launches alike, so
 pairs of zygotes are a level of replication of their own. Every eighth time the fork server is replaced, too.
+
+Zygotes that traced what they import fork only what traces benchmarks, since Python's audit hooks stay for good.
 """
 
 from __future__ import annotations
@@ -349,10 +351,7 @@ class Launcher:
         return found
 
     def trace_imports(self, tops: Mapping[Side, Path]) -> None:
-        """Have the processes that list benchmarks trace what they import, unless other tests are there.
-
-        None of their forks is timed: Python's audit hooks cannot be removed, and slow down what they see.
-        """
+        """Have the processes that list benchmarks trace what they import, unless other tests are there."""
         trees = self._trees
         if trees.select is None and holds_benchmarks_alone(trees.roots["head"], trees.paths):
             self._tops = tops
@@ -377,6 +376,11 @@ class Launcher:
             yield lambda side, part, tracing: self._start(side, nodes=tuple(part), tracing=tracing)
         finally:
             self._end_traced()
+
+    def prepare(self) -> None:
+        """Start the zygotes that tracing has not left, so that a first launch takes as long as others."""
+        if self.serves and not self._zygotes:
+            self._repeated_once(lambda: self._collected(SIDES))
 
     def survey_alone(self, side: Side) -> Listing:
         """Return the benchmarks of a side while no process of the other side runs."""
