@@ -5,7 +5,7 @@ code of its side and collects its benchmarks. These two are zygotes: launches ar
 them until new ones replace them. The layout of their memory biases all their launches alike, so
 pairs of zygotes are a level of replication of their own. Every eighth time the fork server is replaced, too.
 
-Zygotes that traced what they import fork only what traces benchmarks, since Python's audit hooks stay for good.
+Zygotes that traced their imports fork only what traces benchmarks: Python's audit hooks stay for good.
 """
 
 from __future__ import annotations
