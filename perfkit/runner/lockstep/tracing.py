@@ -1,4 +1,4 @@
-"""Traces what each benchmark runs on each side, in one process a side and without timing."""
+"""Traces what each benchmark runs on each side, in forks of what imported that, and without timing."""
 
 from __future__ import annotations
 
