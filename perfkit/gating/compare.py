@@ -323,6 +323,7 @@ class _Comparing:
             self.sides.launcher.warm_up(self.surveyed.libraries)
             self.sides.launcher.narrow(self._compared)
             self.progress.info("measuring")
+            self.sides.launcher.prepare()
             timing.run(schedule(seed=self.method.seed), self.progress)
         return timing
 
