@@ -23,6 +23,7 @@ SUITE = """
 import os
 
 import alone
+import pytest
 import right
 
 def test_alone(benchmark):
@@ -39,6 +40,10 @@ def test_breaking(benchmark):
     import idle3
     assert alone.NEW == idle3.NEW, "idle3 is of another age"
     benchmark.pedantic(alone.run, rounds=5, iterations=20)
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_of_two(benchmark, n):
+    benchmark(int)
 
 def test_only_old(benchmark):
     assert not right.left.NEW, "left is too new"
@@ -154,6 +159,10 @@ def test_an_end_that_cannot_run_is_named(scene: Scene) -> None:
         (("HEAD~1",), "GOOD is for ranges of commits"),
         (("--metric", "syncs"), "--metric is for ranges of commits"),
         (("--confidence", "0.4"), "--confidence must be at least 0.5"),
+        (
+            ("--benchmark", "test_of_two"),
+            '--benchmark "test_of_two" could mean tests/test_speed.py::test_of_two[1]',
+        ),
     ],
 )
 def test_what_means_nothing_is_refused(scene: Scene, arguments: tuple[str, ...], expected: str) -> None:
