@@ -321,7 +321,7 @@ def environment_key(lines: Sequence[str]) -> str:
         {
             "python": f"{sys.version} {sys.base_prefix} {sys.prefix} {platform.platform()}",
             "wanted": "\n".join(lines),
-            "files": repr([_content(place) for place in _named_places(lines)]),
+            "files": repr([content_of(place) for place in _named_places(lines)]),
             "branches": repr([try_git(Path.cwd(), "ls-remote", *one) for one in _named_branches(lines)]),
             "installed": "\n".join(
                 sorted(f"{name}=={version}" for name, version in probe.packages().items())
@@ -374,7 +374,8 @@ def _read_lines(file: Path) -> list[str]:
         raise UsageError(f"cannot read the requirements {file} ({error.strerror or error})") from error
 
 
-def _content(place: Path) -> str:
+def content_of(place: Path) -> str:
+    """Return a hash of a file, or of what a package is built of in a folder."""
     if place.is_file():
         return fingerprint({"content": place.read_bytes().hex()})
     listed = try_git(place, "ls-files", "-z", "--cached", "--others", "--exclude-standard")

@@ -26,6 +26,7 @@ from perfkit.repo.environments import (
     SideEnvironment,
     answer_of,
     changed_members,
+    content_of,
 )
 from perfkit.runner.commands import Interpreter
 
@@ -81,6 +82,7 @@ for one in metadata.distributions():
 print(json.dumps({"base": sys._base_executable, "folders": folders, "packages": found, "hidden": hidden}))
 """
 _SHOWN_DIGITS = 7
+_REST = "files of no package"
 # Lines that a virtual environment begins with.
 _SETTINGS = "home = {home}\ninclude-system-site-packages = false\n"
 
@@ -147,7 +149,7 @@ class Mixtures:
             for name in sorted((base.keys() & head.keys()) - own)
             if base[name].version == head[name].version and base[name].content != head[name].content
         }
-        self.changes = {**rebuilt, **changed_members(environments)}
+        self.changes = {**self._others(), **rebuilt, **changed_members(environments)}
         # Launches between other environments are not comparable, nor those from before these were changed.
         self.ends = fingerprint(
             {
@@ -303,6 +305,9 @@ class Mixtures:
             for name, one in self._content[side].packages.items()
             if name in self.changes
         }
+        # What lies in a folder of one side alone is not of the other.
+        base, head = (set(self._content[side].folders) for side in SIDES)
+        mixed |= base ^ head
         shared = self._shared_tops()
         chosen = [
             (name, self._content[self._side(name, group)].packages.get(name))
@@ -311,16 +316,45 @@ class Mixtures:
         for _, one in chosen:
             if one is not None and one.folder in mixed:
                 _link_package(one, shared, site)
-        owned = {
-            (one.folder, top)
-            for side in SIDES
-            for one in (*self._content[side].packages.values(), *self._content[side].hidden)
-            for top in _tops(one)
-        }
-        for folder in self._listed:
-            if folder in mixed:
-                _link_rest(Path(folder), {top for where, top in owned if where == folder} | shared, site)
+        for place in self._rest(self._side(_REST, group)):
+            if str(place.parent) in mixed:
+                _link(place, site / place.name)
         return [folder for folder in self._listed if folder not in mixed]
+
+    def _rest(self, side: Side) -> list[Path]:
+        """Return what no package of a side owns, such as files that were put there by hand."""
+        known = self._content[side]
+        shared = self._shared_tops()
+        owned = {(one.folder, top) for one in (*known.packages.values(), *known.hidden) for top in _tops(one)}
+        return [
+            entry
+            for folder in known.folders
+            if Path(folder).is_dir()
+            for entry in sorted(Path(folder).iterdir())
+            if (folder, entry.name) not in owned and entry.name not in {"__pycache__", PRESENT, *shared}
+        ]
+
+    def _others(self) -> dict[str, tuple[str | None, str | None]]:
+        """Return what differs besides packages: files of none, and the build of one Python."""
+        base, head = (self._content[side] for side in SIDES)
+        rest = [
+            {
+                place.name: content_of(place)
+                for place in reversed(self._rest(side))
+                if not {*base.folders} & {*head.folders} & {str(place.parent)}
+            }
+            for side in SIDES
+        ]
+        names = sorted(name for name in {**rest[0], **rest[1]} if rest[0].get(name) != rest[1].get(name))
+        files = [{name: one[name] for name in names if name in one} for one in rest]
+        described = [
+            f"{', '.join(one)} ({fingerprint(one)[:_SHOWN_DIGITS]})" if one else None for one in files
+        ]
+        pythons = [
+            f"{self._ends[side].python} ({Path(self._content[side].base).resolve()})" for side in SIDES
+        ]
+        found = {_REST: (described[0], described[1]), PYTHON: (pythons[0], pythons[1])}
+        return {name: pair for name, pair in found.items() if pair[0] != pair[1]}
 
     def _shared_tops(self) -> frozenset[str]:
         """Return the files and folders at the top that several packages have parts of."""
@@ -372,13 +406,6 @@ def _link_package(one: _Package, shared: Collection[str], site: Path) -> None:
             place = Path(os.path.normpath(site / file))
             place.parent.mkdir(parents=True, exist_ok=True)
             _link(folder / file, place)
-
-
-def _link_rest(folder: Path, owned: Collection[str], site: Path) -> None:
-    """Link what no package owns, such as files that were put there by hand."""
-    for entry in sorted(folder.iterdir()):
-        if entry.name not in owned and entry.name not in ("__pycache__", PRESENT):
-            _link(entry, site / entry.name)
 
 
 def _link(source: Path, target: Path) -> None:

@@ -14,7 +14,7 @@ from test_gate_environments import variables
 from wheels import write_wheel
 
 from perfkit.errors import NotMeasuredError
-from perfkit.repo.environments import side_environments
+from perfkit.repo.environments import Environments, side_environments
 from perfkit.repo.mixed import Mixtures
 
 _IDLE = tuple(f"idle{number}" for number in range(5))
@@ -175,11 +175,15 @@ def test_what_means_nothing_is_refused(scene: Scene, arguments: tuple[str, ...],
     assert f"perfkit: {expected}" in error
 
 
-def test_mixtures_know_what_goes_together(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def ends(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Environments:
     for name, value in variables(scene.place).items():
         monkeypatch.setenv(name, value)
     wanted = {"base": [str(scene.place / "old.txt")], "head": [str(scene.place / "new.txt")]}
-    ends = side_environments(wanted, log=lambda _: None)  # type: ignore[arg-type]
+    return side_environments(wanted, log=lambda _: None)  # type: ignore[arg-type]
+
+
+def test_mixtures_know_what_goes_together(scene: Scene, ends: Environments) -> None:
     mixtures = Mixtures(ends, scene.project.root)
     assert {*_NAMES, "rebuilt"} == set(mixtures.names)
     order = mixtures.order()
@@ -208,3 +212,15 @@ def test_mixtures_know_what_goes_together(scene: Scene, monkeypatch: pytest.Monk
     with pytest.raises(NotMeasuredError, match="were changed during the search"):
         mixtures.lay(["alone"], scene.place / "third")
     added.rmdir()
+
+
+def test_a_file_of_no_package_is_a_suspect_of_its_own(scene: Scene, ends: Environments) -> None:
+    (site,) = Path(ends["head"].interpreter.python).parents[1].glob("lib/python*/site-packages")
+    (site / "by_hand.py").touch()
+    mixtures = Mixtures(ends, scene.project.root)
+    places = [scene.place / "with idle0", scene.place / "with files of no package"]
+    for place in places:
+        mixtures.lay([place.name.removeprefix("with ")], place)
+    linked = [len([*place.glob("lib/*/site-packages/by_hand.py")]) for place in places]
+    (site / "by_hand.py").unlink()
+    assert [0, 1] == linked
