@@ -41,6 +41,8 @@ def hash_of(file):
 
 def sources(top):
     for folder, inner, files in os.walk(top):
+        if "pyvenv.cfg" in files:
+            inner[:], files = [], []
         inner[:] = [name for name in inner if name[0] != "." and name != "__pycache__"]
         for file in files:
             if file.endswith((".py", ".so")):
@@ -57,7 +59,7 @@ def content(one, files, source):
         for file in files:
             place, name = os.path.join(one.locate_file(""), str(file)), str(file)
             is_other = re.search("__pycache__|/bin/|[.]dist-info/(?!METADATA$|entry_points.txt$)", name)
-            if not is_other and os.path.isfile(place):
+            if not is_other and os.path.isfile(place) and os.access(place, os.R_OK):
                 is_listed = file.hash and os.stat(place).st_mtime_ns <= then
                 found.append((name, file.hash.value if is_listed else hash_of(place)))
     return hashlib.sha256(repr(sorted(found)).encode()).hexdigest()
@@ -331,7 +333,9 @@ class Mixtures:
             for folder in known.folders
             if Path(folder).is_dir()
             for entry in sorted(Path(folder).iterdir())
-            if (folder, entry.name) not in owned and entry.name not in {"__pycache__", PRESENT, *shared}
+            if entry.exists()
+            and (folder, entry.name) not in owned
+            and entry.name not in {"__pycache__", PRESENT, *shared}
         ]
 
     def _others(self) -> dict[str, tuple[str | None, str | None]]:
