@@ -315,7 +315,7 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
     own = [entry for entry in summary.entries if entry.kind == "own"]
     if table is None and own and profiled is not None:
         reading = reading_of(replace(summary, entries=tuple(own)), summary.name)
-        # What calls all the rest tells nothing.
+        # A function that calls all the others is no place to change.
         inner = [one for one in reading.functions if one.cumulative_s < _NEARLY_ALL * reading.total_s]
         slowest = sorted(inner or reading.functions, key=attrgetter("cumulative_s"), reverse=True)
         table = _time_table("own code, by cumulative time", slowest[:_FEW_STEPS], "cumulative_s", reading)
