@@ -29,8 +29,8 @@ from perfkit.temporary import temporary_folder
 _RECORDING = "perfkit.features.init.recording"
 # So long may tests and each script run, and what they call be tried.
 _TESTS_S, _SCRIPT_S, _TRYING_S = 120.0, 30.0, 60.0
-# After so long no other test begins: to find what is called longest, and to record it.
-_LONGEST_S, _RECORDED_S = 15.0, 12.0
+# After so many seconds of CPU time no other test begins, to find what is called longest and to record it.
+_LOOKING_S, _MOST_LOOKING_S = 12.0, 60.0
 # Statuses of pytest: wrong usage, and an error of its own.
 _PYTEST_FAILED = (3, 4)
 # This many functions are recorded, of which this many become first benchmarks.
@@ -67,10 +67,10 @@ def longest_calls(
             if not words or not places:
                 continue
             log(f"running {source}, to find what they call longest")
-            lines, _ = _run(root, layout, words, limit_s=_TESTS_S, places=places, stop_s=_LONGEST_S)
+            lines, _ = _run(root, layout, words, limit_s=_MOST_LOOKING_S, places=places, stop_s=_LOOKING_S)
             keys = _longest(root, layout, lines)
             words = _words(source, root, layout, folder, keys)
-            lines, _ = _run(root, layout, words, limit_s=2 * _RECORDED_S, functions=keys, stop_s=_RECORDED_S)
+            lines, _ = _run(root, layout, words, limit_s=_MOST_LOOKING_S, functions=keys, stop_s=_LOOKING_S)
         calls = {key: [one for one in found if one.direct] for key, found in _decoded(lines).items()}
         kept, _ = tried(root, layout, calls) if calls else ({}, {})
         ranked = [kept[key] for key in keys if key in kept]

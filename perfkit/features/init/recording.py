@@ -73,9 +73,9 @@ class _Recorder:
 
     def __init__(self, order: Mapping[str, Any]) -> None:
         self.item: Any = None
-        self.guard, self.stack = Guard(Path(order["out"]).parent), contextlib.ExitStack()
-        sys.addaudithook(self.guard.check)
-        self._order, self._script, self._began = order, "", time.monotonic()
+        self._guard = Guard(Path(order["out"]).parent)
+        sys.addaudithook(self._guard.check)
+        self._order, self._script, self._began = order, "", time.process_time()
         self._profile = cProfile.Profile() if "places" in order else None
         functions = order.get("functions", ())
         self._left = {(file, name): _MOST_TRIED for file, name in functions}  # noqa: C420 (of lists)
@@ -90,9 +90,13 @@ class _Recorder:
         sys.argv, sys.path[0] = [script], str(Path(script).parent)
         self._script = Path(script).name if Path(script).is_absolute() else script
         self.begin()
-        with self.guard.closed():
-            runpy.run_path(script, run_name="__main__")
+        self.guarded(functools.partial(runpy.run_path, script, run_name="__main__"))
         self.end()
+
+    def guarded(self, run: Callable[[], object]) -> None:
+        """Run what may change nothing."""
+        with self._guard.closed():
+            run()
 
     def begin(self) -> None:
         """Watch calls from now on."""
@@ -121,7 +125,7 @@ class _Recorder:
 
     def is_done(self) -> bool:
         """Return whether more calls would take long and are not needed."""
-        taken_s = time.monotonic() - self._began
+        taken_s = time.process_time() - self._began
         return taken_s > self._order.get("stop_s", math.inf) or (
             taken_s > _ENOUGH_S and all(self._kept.values()) and self._profile is None
         )
@@ -420,14 +424,9 @@ def pytest_runtest_setup(item: Any) -> None:  # noqa: ANN401 (only some rooms im
     _RECORDER.item = item
     if not hasattr(item, "function"):
         # A docstring's example, unlike a test, was not written to be run.
-        _RECORDER.stack.enter_context(_RECORDER.guard.closed())
+        item.runtest = functools.partial(_RECORDER.guarded, item.runtest)
     if _RECORDER.is_done():
         item.session.shouldstop = "enough calls are recorded"
-
-
-def pytest_runtest_teardown() -> None:
-    """Allow again what an example of a docstring may not do."""
-    _RECORDER.stack.close()
 
 
 if __name__ == "__main__":
