@@ -109,7 +109,6 @@ def test_ascii_spells_signs_out(scene: Scene) -> None:
     assert scene.output.stdout.isascii()
     assert scene.output.stderr.isascii()
     assert DECISION in scene.output.stdout
-    assert '--reason "..."' in scene.output.stdout
     assert "Gr??ere Verluste -> u" in scene.output.stdout
     assert '--reason "..."' in scene.output.stdout
     comment = scene.project.root.with_name("comment.md").read_text(encoding="utf-8")

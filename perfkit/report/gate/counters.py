@@ -89,7 +89,8 @@ def counter_sections(exact: Sequence[ExactComparison]) -> Iterator[RenderableTyp
 
 def moved_lines(exact: Sequence[ExactComparison]) -> Iterator[str]:
     """Yield a line for each count that moved, those that fail first, and for what was lost."""
-    names, entries = _names(exact), sorted(_entries(moved_counts(exact)), key=lambda entry: not entry.blocks)
+    names, moved = _names(exact), (one for one in moved_counts(exact) if one.verdict != "UNCHANGED")
+    entries = sorted(_entries(moved), key=lambda entry: not entry.blocks)
     yield from _attention(exact, names)
     failing = sum(entry.blocks for entry in entries)
     most = max(failing, _MOST_CAUSES)

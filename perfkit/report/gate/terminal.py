@@ -137,18 +137,15 @@ def _moved_lines(report: GateReport, names: Mapping[str, str]) -> Iterator[Rende
 
 
 def _short_closing(report: GateReport, names: Mapping[str, str]) -> Iterator[RenderableType]:
-    base, head = (
-        f"{one.sha[:_SHA_DIGITS]}{' with uncommitted changes' if one.dirty else ''}"
-        for one in (report.base, report.head)
-    )
-    differ = f"; {found}" if (found := difference_of_sides(report)) else ""
-    took = f"{base} to {head} in {human_seconds(report.wall_s)}: exit code {report.exit_code}{differ}"
-    notes = f"{counted(len(report.notes), 'note')} and " if report.notes else ""
-    run = report.run_id[-_ID_DIGITS:]
+    for name, one in (("base", report.base), ("head", report.head)):
+        yield Text(f"{name}  {commit_text(one)}", no_wrap=True, overflow="ellipsis")
+    if differ := difference_of_sides(report):
+        yield Folded(differ)
+    notes = f", {counted(len(report.notes), 'note')}" if report.notes else ""
+    run, took = report.run_id[-_ID_DIGITS:], human_seconds(report.wall_s)
     again = "--verbose" if report.unrecorded is not None else f"perfkit ledger judge {run} --verbose"
-    yield Folded(took, hanging="")
     yield from _next(report, names)
-    yield Text(f"{notes}all numbers: {again}", style="dim")
+    yield Text(f"all numbers ({took}{notes}): {again}", style="dim")
 
 
 @dataclass(frozen=True)
