@@ -175,7 +175,7 @@ def describe(sides: OpenSides, surveyed: Survey, method: Method, record: Record)
         run_id=new_run_id(),
         recorded_at=utc_now(),
         commits={side: sides.pair.side(side).commit for side in SIDES},
-        machine=read_machine(),
+        machine=read_machine(timed=True),
         environment=read_environment(
             variables, torch_settings=surveyed.torch, installed=installed.get("head")
         ),
