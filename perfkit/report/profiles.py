@@ -303,9 +303,12 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
         mean, median = human_seconds(main.mean_step_s), human_seconds(main.typical_step_s)
         lines = [f"{mean} a step (median {median})"]
     if balance is not None and balance.step_s:
-        phases = sorted(_phase_times(main, balance), key=lambda one: -one[2])[:_FEW_PHASES]
-        parts = (f"{name.partition(':')[0]} {100 * share:.0f} %" for name, _, share in phases)
-        lines = [": ".join((*lines, ", ".join(parts))), *filter(None, [_bound(main, balance)])]
+        phases = list(_phase_times(main, balance))
+        most = sorted((share for *_, share in phases), reverse=True)[:_FEW_PHASES][-1]
+        parts = (
+            f"{name.partition(':')[0]} {100 * share:.0f} %" for name, _, share in phases if share >= most
+        )
+        lines += [", ".join(parts), *filter(None, [_bound(main, balance)])]
     lines += [_straggler(summary)] if summary.ranks else []
     for one in summary.counts.counts if summary.counts else ():
         if one.metric == SYNCS and one.values[-1]:
