@@ -39,6 +39,7 @@ COMMANDS = {
         "checkout",
         f"ledger judge 01a2123a-52d6 {STUDY} --markdown OUT/comment.md",
         "ledger judge 47d0c85f",
+        "ledger judge 47d0c85f --verbose",
         f"ledger judge 8982253b {STUDY}",
         f"ledger judge 0b52c4e8 {OTHERS} --markdown OUT/comment.md",
     ),

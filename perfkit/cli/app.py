@@ -13,11 +13,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from perfkit.cli.options import QuietOption, examples
+from perfkit.cli.options import QuietOption
 from perfkit.errors import EXIT_REGRESSED, EXIT_USAGE, UsageError
 from perfkit.extensions import Command, commands_of
 
-# The core's commands, in the order in which the help lists them.
 _CORE = tuple(
     Command(name=name, module=f"perfkit.cli.{module or name}", summary=summary)
     for name, module, summary in (
@@ -40,6 +39,28 @@ _CORE = tuple(
         ("help", "command_help", "Show the help of a command."),
     )
 )
+
+# What `perfkit --help` lists together, each with an example; features that others add come last.
+_PANELS = {
+    "Start: perfkit init": ("init", "doctor", "help"),
+    "Compare: perfkit gate --base main": (
+        *("gate", "check", "explain", "bisect", "accept", "compare", "calibrate", "experiment", "tricks"),
+    ),
+    "Profile: perfkit profile train.py": ("profile", "show", "view"),
+    "Over commits: perfkit history": ("history", "report", "log", "backfill"),
+    "Keep and share: perfkit ledger list": ("ledger", "comment", "engine", "mcp", "schema"),
+}
+_OTHERS = "Others"
+_ALONE = """\
+perfkit finds what made Python and PyTorch code slower, and in which line.
+
+  perfkit init                write first benchmarks of this repository
+  perfkit gate                compare two commits: may the change be merged?
+  perfkit profile train.py    see where a training step spends its time
+  perfkit explain A B         see what differs between two profiles or commits
+  perfkit history             see what each commit cost
+
+All commands: perfkit --help. One of them: perfkit gate --help."""
 
 # The library's base class of mistakes in a command line; it has no public name.
 _LibraryUsageError: Any = typer.BadParameter.__bases__[0]
@@ -64,9 +85,11 @@ class _Commands(TyperGroup):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (the library's own types)
         super().__init__(*args, **kwargs)
-        self._listed = {command.name: command for command in (*_CORE, *commands_of(None))}
+        panels = {name: panel for panel, names in _PANELS.items() for name in names}
+        known = {command.name: command for command in (*_CORE, *commands_of(None))}
+        self._listed = {name: known[name] for name in dict.fromkeys((*panels, *known)) if name in known}
         for command in self._listed.values():
-            panel = "Commands" if command in _CORE else "Features"
+            panel = panels.get(command.name, _OTHERS)
             self.commands[command.name] = TyperCommand(
                 command.name, help=command.summary, hidden=command.hidden, rich_help_panel=panel
             )
@@ -156,15 +179,8 @@ def _escaping() -> Iterator[None]:
 app = typer.Typer(
     name="perfkit",
     cls=_Commands,
-    no_args_is_help=True,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
-    epilog=examples(
-        "perfkit gate",
-        "perfkit profile train --out profiles/first_profile.stat",
-        "pytest benchmarks/ --benchmark-autosave",
-        "perfkit log",
-    ),
 )
 
 
@@ -190,7 +206,7 @@ def perfkit(
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
     env: Annotated[bool, typer.Option("--env", help="With --version: also what a bug report needs.")] = False,
 ) -> None:
-    """Profile PyTorch training code, keep every measurement by git commit, and see what each change cost."""
+    """Find what made Python and PyTorch code slower, and in which line."""
     if version and env:
         from perfkit.commands.about import about_lines
 
@@ -198,7 +214,10 @@ def perfkit(
             typer.echo(line)
     elif version:
         typer.echo(f"perfkit {importlib.metadata.version('perfkit')}")
-    elif env or context.invoked_subcommand is None:
+    elif env:
         raise UsageError("--env goes with --version: `perfkit --version --env` shows what a bug report needs")
+    elif context.invoked_subcommand is None:
+        typer.echo(_ALONE)
+        raise typer.Exit(EXIT_USAGE)
     if version:
         raise typer.Exit

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _MarkdownOption = Annotated[
     Path | None, options.output_option("Write a comment for a pull request.", "--markdown")
 ]
+_VerboseOption = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show every benchmark, count and note, not the 25 main lines.")
+]
 # Options that contradict each other.
 _CONTRADICTIONS = (
     ("--target", "--benchmarks"),
@@ -168,6 +171,7 @@ def gate(
         typer.Option("--plan", help="Time nothing: show which slowdown the gate would find in its budget."),
     ] = False,
     from_ledger: Annotated[str | None, typer.Option(hidden=True)] = None,
+    verbose: _VerboseOption = False,
     markdown: _MarkdownOption = None,
     ledger: options.LedgerOption = None,
     json: options.JsonOption = None,
@@ -244,7 +248,7 @@ def gate(
         write = text_step(markdown, lambda: plan_markdown(planned), "--markdown")
         emit(plan_view(planned), planned, json=json, then=(write,))
         return
-    _show(gated, markdown=markdown, json=json)
+    _show(gated, verbose=verbose, markdown=markdown, json=json)
 
 
 def register_judge(app: typer.Typer) -> None:
@@ -260,6 +264,7 @@ def judge(
     run: str,
     *,
     repo: options.RepoOption = None,
+    verbose: _VerboseOption = False,
     markdown: _MarkdownOption = None,
     ledger: options.LedgerOption = None,
     json: options.JsonOption = None,
@@ -272,10 +277,10 @@ def judge(
 
     project = options.project_in(repo)
     gated = judge_run(run, ledger=options.ledger_at(ledger or project.ledger_place), project=project)
-    _show(gated, markdown=markdown, json=json)
+    _show(gated, verbose=verbose, markdown=markdown, json=json)
 
 
-def _show(gated: Gated, *, markdown: Path | None, json: str | None) -> None:
+def _show(gated: Gated, *, verbose: bool, markdown: Path | None, json: str | None) -> None:
     """Print a gate's report, write what was asked for, and end with its exit code."""
     from perfkit.report.gate.decision import both_sentence
     from perfkit.report.gate.markdown import render_comment
@@ -283,7 +288,7 @@ def _show(gated: Gated, *, markdown: Path | None, json: str | None) -> None:
 
     report = gated.report
     emit(
-        gate_view(report),
+        gate_view(report, verbose=verbose),
         report,
         json=json,
         verdict=None if report.against is None else both_sentence(report),

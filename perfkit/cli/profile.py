@@ -116,7 +116,8 @@ def profile(
 ) -> None:
     """Profile a training loop: its times, what a step is made of and counts, and two profilers' views.
 
-    Each pass is a process of its own; only the clean pass gives times to the ledger.
+    Each pass is a process of its own; only the clean pass gives times to the ledger. It prints ten lines, and
+    `perfkit show` prints the rest.
     """
     names = None if passes is None else _names(passes)
     _check_flames(names, speedscope, firefox)
@@ -124,7 +125,7 @@ def profile(
     from perfkit.commands.profile_request import started_ranks
     from perfkit.commands.show import read_profiles
     from perfkit.config import load_project
-    from perfkit.report.profiles import summary_view
+    from perfkit.report.profiles import summary_ending
 
     project = load_project(Path.cwd())
     started = started_ranks(target, tuple(arguments or ()), ranks=ranks)
@@ -156,7 +157,7 @@ def profile(
     failure: PerfkitError | None = None if summary.problem is None else NotMeasuredError(summary.problem)
     if summary.problem == INTERRUPTED:
         failure = RunInterruptedError(INTERRUPTED)
-    emit(summary_view(summary, folder=folder), summary, json=json, then=(write_both,), failure=failure)
+    emit(summary_ending(summary, folder=folder), summary, json=json, then=(write_both,), failure=failure)
 
 
 def _names(passes: str) -> tuple[PassName, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from perfkit.cli import options
 from perfkit.cli.output import check_two_places, emit, stages, write_flames, write_json
 from perfkit.cli.output import show as show_view
 from perfkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 _ENVIRONMENTS = Path("env")
 
@@ -117,13 +120,19 @@ def _show_profiles(
     """Show profiles, and write their ``flames`` for speedscope and for the Firefox Profiler."""
     from perfkit.commands.show import read_profiles
     from perfkit.config import load_project
-    from perfkit.report.profiles import ranks_view, reading_sentence, reading_text, reading_view
+    from perfkit.profiling.read.summary_file import load_summary
+    from perfkit.report.profiles import ranks_view, reading_sentence, reading_text, reading_view, summary_view
 
     with stages(only_drawn=True) as progress:
         readings = read_profiles(files, project=load_project(Path.cwd()), own=own, progress=progress)
     write_flames(readings, speedscope=flames[0], firefox=flames[1])
-    for reading in readings:
-        view = reading_text(reading, own_only=bool(own)) if txt or own else reading_view(reading)
+    for file, reading in zip(files, readings, strict=True):
+        if txt or own:
+            view: RenderableType = reading_text(reading, own_only=bool(own))
+        elif reading.origin == "perfkit summary":
+            view = summary_view(load_summary(file), folder=file.parent)
+        else:
+            view = reading_view(reading)
         show_view(view, to_json=json, verdict=reading_sentence(reading))
     if not txt and not options.is_quiet() and (ranks := ranks_view(readings)) is not None:
         show_view(ranks, to_json=json)

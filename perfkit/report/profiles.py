@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,6 +30,8 @@ _ENTRIES = 10
 _NAME_COLUMNS = 40
 _WORTH_SHOWING = 0.001
 _FEW_STEPS = 3
+_FEW_PHASES = 5
+_NEARLY_ALL = 0.9
 _FEW_RANKS = 2
 _MUCH_OF_A_STEP = 0.03
 _FASTER_THAN_CLEAN = 0.9
@@ -292,6 +295,44 @@ def _pstats_line(calls: str, one: _Timed, primitive_calls: int, place: str) -> s
     )
 
 
+def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
+    """Return ten lines of a profile: what a step is made of, its bound, own code, and the next command."""
+    main, balance, profiled = summary.main_pass, summary.balance, summary.pass_named("cprofile")
+    lines = []
+    if main.step_s:
+        mean, median = human_seconds(main.mean_step_s), human_seconds(main.typical_step_s)
+        lines = [f"{mean} a step (median {median})"]
+    if balance is not None and balance.step_s:
+        phases = list(_phase_times(main, balance))
+        most = sorted((share for *_, share in phases), reverse=True)[:_FEW_PHASES][-1]
+        parts = (
+            f"{name.partition(':')[0]} {100 * share:.0f} %" for name, _, share in phases if share >= most
+        )
+        lines += [", ".join(parts), *filter(None, [_bound(main, balance)])]
+    lines += [_straggler(summary)] if summary.ranks else []
+    for one in summary.counts.counts if summary.counts else ():
+        if one.metric == SYNCS and one.values[-1]:
+            causes = ", ".join(_cause(cause, "1") for cause in one.causes[:2])
+            lines.append(f"{amount_text(one.values[-1], '1')} host-device syncs a step: {causes}")
+    table, found = _lines(replace(summary, lines=summary.lines[:_FEW_STEPS])), warnings(summary)
+    own = [entry for entry in summary.entries if entry.kind == "own"]
+    if table is None and own and profiled is not None:
+        reading = reading_of(replace(summary, entries=tuple(own)), summary.name)
+        # A function that calls all the others is no place to change.
+        inner = [one for one in reading.functions if one.cumulative_s < _NEARLY_ALL * reading.total_s]
+        slowest = sorted(inner or reading.functions, key=attrgetter("cumulative_s"), reverse=True)
+        table = _time_table("own code, by cumulative time", slowest[:_FEW_STEPS], "cumulative_s", reading)
+    more = f" (and {counted(len(found) - 1, 'other warning')})" if len(found) > 1 else ""
+    saved = next((name for name in summary.artifacts if name == f"{summary.name}.json"), None)
+    return Group(
+        _summary_head(summary).renderables[0],
+        *(Folded(line) for line in lines),
+        *([table] if table is not None else []),
+        *(Folded(f"warning: {one}{more}", style="yellow") for one in found[:1]),
+        *([Text(f"next: perfkit show {shlex.quote(str(folder / saved))}", no_wrap=True)] if saved else []),
+    )
+
+
 def summary_view(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
     """Return what a profile learned, and the next commands for its artifacts in ``folder``."""
     balance, found = summary.balance, warnings(summary)
@@ -426,17 +467,23 @@ def _balance(summary: ProfileSummary) -> Group | None:
         return None
     table = named_table("a step is made of", "mean", "median", "p95", "share")
     steps = _watched_steps(summary.main_pass, balance)
-    whole_s = sum(balance.step_s[step] for step in steps)
-    clean_s = summary.main_pass.mean_step_s or whole_s / len(steps)
-    phases = [(phase.name, phase.seconds) for phase in balance.in_order]
-    for name, seconds in (*phases, ("residual: what no hook saw", balance.residual_s)):
-        typical = sorted(seconds[step] for step in steps)
+    clean_s = summary.main_pass.mean_step_s or statistics.fmean(balance.step_s[step] for step in steps)
+    for name, typical, share in _phase_times(summary.main_pass, balance):
         p95 = typical[min(len(typical) - 1, int(0.95 * len(typical)))]
-        share = sum(typical) / whole_s if whole_s else 0.0
         watched = human_seconds(statistics.median(typical)), human_seconds(p95)
         table.add_row(Text(name), human_seconds(share * clean_s), *watched, human_percent(share))
     sentences = filter(None, (_bound(summary.main_pass, balance), _hook_cost(balance)))
     return Group(table, *map(Folded, sentences))
+
+
+def _phase_times(main: PassSummary, balance: Balance) -> Iterator[tuple[str, list[float], float]]:
+    """Yield each phase's name, its seconds in the watched steps, sorted, and its share of them."""
+    steps = _watched_steps(main, balance)
+    whole_s = sum(balance.step_s[step] for step in steps)
+    phases = [(phase.name, phase.seconds) for phase in balance.in_order]
+    for name, seconds in (*phases, ("residual: what no hook saw", balance.residual_s)):
+        typical = sorted(seconds[step] for step in steps)
+        yield name, typical, sum(typical) / whole_s if whole_s else 0.0
 
 
 def _watched_steps(main: PassSummary, balance: Balance) -> Sequence[int]:

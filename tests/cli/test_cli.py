@@ -175,6 +175,14 @@ def test_help_is_what_the_option_prints(
 
     assert shown == _shown(root, capsys, "help", *names)
     assert " ".join(("Usage: perfkit", *names, "[OPTIONS]")) in shown
+    assert "Others" not in shown
+
+
+def test_perfkit_alone_prints_ten_lines(tmp_path: Path) -> None:
+    alone = _perfkit(cwd=tmp_path)
+
+    assert (2, "") == (alone.returncode, alone.stderr)
+    assert 10 >= len(alone.stdout.splitlines()) > alone.stdout.count("  perfkit ") >= 5
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_no_colour_means_none(
         (("ledger", "list", "--last", "3"), None),
         (("ledger", "show", "5f26b8cf"), "bench_start.py::test_version"),
         (("history",), "test_epoch_of_batches[cached-0] (gates) (machine 8f9f)"),
-        (("ledger", "judge", "47d0c85f"), "test_precompute_pairwise_distances[200-64]"),
+        (("ledger", "judge", "47d0c85f", "--verbose"), "test_precompute_pairwise_distances[200-64]"),
         (("show", str(PROFILES / "naive_form.stat")), "precompute_pairwise_distances"),
         (
             ("explain", str(PROFILES / "naive_form.stat"), str(PROFILES / "tensor_losses.stat")),

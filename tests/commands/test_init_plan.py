@@ -92,6 +92,70 @@ def test_functions_that_run_become_benchmarks(repository: Repository, tmp_path: 
     )
 
 
+WIDGETS = """
+def paired(numbers, size):
+    return [numbers[at : at + size] for at in range(0, len(numbers), size)]
+
+class Pile:
+    def __init__(self, items):
+        self.items = list(items)
+
+    def largest(self):
+        return max(self.items)
+"""
+TESTED = """
+from widgets import Pile, paired
+
+def test_pairs(tmp_path):
+    (tmp_path / "x").write_text("a test may")
+    assert paired(range(3000), 2)[0] == range(2)
+
+def test_largest():
+    assert Pile(range(2000)).largest() == 1999
+"""
+NOTEBOOK = (
+    '{"cells": [{"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": null,'
+    ' "source": ["%matplotlib inline\\n", "total = sum(range(1000))"]}],'
+    ' "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'
+)
+
+
+@pytest.mark.parametrize(
+    ("files", "names", "how"),
+    [
+        ({"tests/test_all.py": TESTED}, ["paired", "pile_init", "pile_largest"], "the tests call longest"),
+        (
+            {"README.md": "# w\n\n```python\nfrom widgets import paired\npaired(list(range(300)), 3)\n```\n"},
+            ["paired"],
+            "the README's examples call longest",
+        ),
+    ],
+)
+def test_calls_that_are_there_become_benchmarks(
+    repository: Repository, files: dict[str, str], names: list[str], how: str
+) -> None:
+    repository.commit({"pyproject.toml": PROJECT, "src/widgets/__init__.py": WIDGETS, **files})
+
+    planned = plan(repository.root)
+    write_plan(planned)
+
+    text = text_of(planned, "benchmarks/test_first_benchmarks.py")
+    tests = [line for line in text.splitlines() if line.startswith("def ")]
+    assert [f"def test_{name}(benchmark):" for name in names] == sorted(tests)
+    assert any(line.startswith(how) for line in planned.found)
+    ran = run_pytest("benchmarks", "-q", "-o", "pythonpath=src", cwd=repository.root)
+    assert 0 == ran.returncode, ran.stdout
+
+
+def test_a_notebook_without_a_package_becomes_a_benchmark(repository: Repository) -> None:
+    repository.commit({"notes/total.ipynb": NOTEBOOK, ".gitignore": ".gitignore\n"})
+
+    planned = plan(repository.root)
+
+    assert ["benchmarks/test_first_benchmarks.py"] == [file.path for file in planned.files]
+    assert "def test_total(benchmark):" in planned.files[0].after
+
+
 PROPERTIES = """
 from hypothesis import given, strategies
 
@@ -245,7 +309,9 @@ def test_a_training_script_is_left_to_a_target(repository: Repository) -> None:
     planned = plan(repository.root)
 
     assert "training scripts: train.py (training loop)" in planned.found
-    assert "perfkit gate --target train.py  # after your next change" == planned.next_commands[-1]
+    assert (
+        "perfkit gate --target train.py --margin 10%  # after your next change" == planned.next_commands[-1]
+    )
     assert any("`perfkit gate --target train.py`" in remark for remark in planned.remarks)
     assert {".gitignore"} == {file.path for file in planned.files}
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import subprocess
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from rendered import rendered
+from rendered import check_golden, rendered
 from repositories import Repository
 from synthetic import build_comparison, build_count, build_report
 
@@ -37,9 +36,8 @@ def test_the_whole_comment_is_as_it_was() -> None:
             ),
         ),
     )
-    golden = Path(__file__).parent / "golden_gate_comment.md"
 
-    assert golden.read_text() == render_comment(report)
+    check_golden("gate_comment", render_comment(report))
 
 
 def test_uncommitted_changes_cannot_be_reproduced() -> None:

@@ -36,6 +36,7 @@ from perfkit.report.profiles import (
     notes,
     reading_text,
     reading_view,
+    summary_ending,
     summary_view,
     warnings,
 )
@@ -219,7 +220,7 @@ def test_profiles_are_shown_as_they_were() -> None:
     )
     check_golden(
         "profiles",
-        *(rendered(summary_view(summary)) for summary in summaries),
+        *(rendered(view(summary)) for summary in summaries for view in (summary_ending, summary_view)),
         *(rendered(reading_view(reading)) for reading in (CPROFILE, TRACE)),
         *(reading_text(reading) for reading in (CPROFILE, TRACE)),
     )

@@ -357,11 +357,12 @@ def module_of(file: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """The benchmarks that ran, how many candidates were tried, and the first reason why one did not run."""
+    """The benchmarks that ran, how many were tried, why one did not run, and whose calls they are."""
 
     kept: tuple[FirstBenchmark, ...]
     tried: int
     import_problem: str | None = None
+    source: str = ""
 
 
 def try_candidates(
@@ -439,7 +440,7 @@ def benchmark_file(
     heading: tuple[str, ...] = (
         f'"""First benchmarks of {project}, written by `{command}`: change them, add others, delete them.',
         "",
-        "Each was run once before it was written here. Replace the made-up data by data like yours.",
+        "Each was run once before it was written here. Replace the data by data like yours.",
         '"""',
         "",
     )

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from perfkit.agent.functions import check_is_run
 from perfkit.runner.requests import Parent, limit_process
 
 _CALL_LIMIT_S = 3.0
@@ -155,6 +156,7 @@ class _Probe:
             given, named = make()
             began = time.perf_counter()
             result = function(*given, **named)
+            check_is_run(function, result)
             taken.append(time.perf_counter() - began)
         if result is None and not self._attempt.may_return_nothing:
             raise ValueError("it returns nothing")
@@ -187,7 +189,7 @@ def _try_all(order: Order, guard: Guard, log: Callable[[Step], None]) -> None:
             continue
         for which, attempt in enumerate(candidate.attempts):
             log(Step(candidate=number, attempt=which))
-            step = _tried(number, which, attempt, guard)
+            step = _tried(number, which, attempt, guard, order.root)
             log(step)
             if is_passable(step.call_s) or (order.every and step.call_s is not None):
                 if is_good(step.call_s):
@@ -197,24 +199,28 @@ def _try_all(order: Order, guard: Guard, log: Callable[[Step], None]) -> None:
             return
 
 
-def _tried(number: int, which: int, attempt: Attempt, guard: Guard) -> Step:
+def _tried(number: int, which: int, attempt: Attempt, guard: Guard, root: str) -> Step:
     imports = [line for line in (*attempt.imports, *attempt.body) if line.startswith(("from ", "import "))]
     try:
         with _at_most(_IMPORT_LIMIT_S), _quiet():
             exec("\n".join(imports), {})  # noqa: S102 (libraries may do more than a benchmark may)
+        there = [*Path.cwd().iterdir()]
         with _at_most(_CALL_LIMIT_S), guard.closed(), _quiet():
-            probe = first = _run(attempt)
+            probe = first = _run(attempt, root)
             if first.changes:
-                probe = _run(replace(attempt, body=attempt.anew))
-            return Step(candidate=number, attempt=which, call_s=probe.call_s, is_anew=first.changes)
+                probe = _run(replace(attempt, body=attempt.anew), root)
+        if [*Path.cwd().iterdir()] != there:
+            return Step(candidate=number, attempt=which, problem="a file that it writes")
+        return Step(candidate=number, attempt=which, call_s=probe.call_s, is_anew=first.changes)
     except (Exception, SystemExit, _TimeIsOverError) as error:  # noqa: BLE001 (anything may be raised)
         return Step(candidate=number, attempt=which, problem=_first_line(error))
 
 
-def _run(attempt: Attempt) -> _Probe:
+def _run(attempt: Attempt, root: str) -> _Probe:
     """Run the very lines that a benchmark would have."""
     lines = [*attempt.imports, "def attempted(benchmark):", *(f"    {line}" for line in attempt.body)]
     module = types.ModuleType("attempted")
+    module.__file__ = str(Path(root, "benchmarks", "attempted.py"))
     exec(compile("\n".join(lines), "<first benchmark>", "exec"), module.__dict__)  # noqa: S102 (that is the point)
     probe = _Probe(attempt)
     module.__dict__["attempted"](probe)
@@ -222,7 +228,9 @@ def _run(attempt: Attempt) -> _Probe:
 
 
 def _import_problem(name: str, root: str) -> str | None:
-    """Import a module, and return what is wrong with it: an error, or a copy from elsewhere."""
+    """Import a module, if any, and return what is wrong with it: an error, or a copy from elsewhere."""
+    if not name:
+        return None
     try:
         with _at_most(_IMPORT_LIMIT_S), _quiet():
             module = importlib.import_module(name)

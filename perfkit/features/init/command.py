@@ -20,6 +20,7 @@ from perfkit.features.init.benchmarks import (
     try_candidates,
     with_distinct_imports,
 )
+from perfkit.features.init.calls import longest_calls, notebook_runs
 from perfkit.features.init.files import (
     PlannedFile,
     StartingPlan,
@@ -71,8 +72,14 @@ def plan_start(
     remarks = list(_remarks(root, layout, started=started))
     tried = None
     if not started and benchmarks is None and not layout.benchmark_files:
-        log("reading which functions there are")
-        tried = try_candidates(find_candidates(root, layout), root=root, sources=layout.sources, log=log)
+        calls, source = longest_calls(root, layout, log)
+        tried = Tried(kept=calls, tried=len(calls), source=source)
+        if not calls and not layout.packages:
+            runs = notebook_runs(root, layout)
+            tried = Tried(kept=runs, tried=len(runs), source="notebooks")
+        if not calls and layout.packages:
+            log("reading which functions there are")
+            tried = try_candidates(find_candidates(root, layout), root=root, sources=layout.sources, log=log)
         place = benchmark_place(layout)
         if tried.kept:
             benchmarks = str(Path(place).parent)
@@ -157,7 +164,10 @@ def _found(layout: Layout, benchmarks: str | None, tried: Tried | None) -> Itera
         yield f"an asv suite: {layout.asv_benchmarks}"
     if tried is not None and tried.kept:
         names = [one.candidate.name for one in tried.kept]
-        yield f"can be called with data that is made up: {listed(names, _MOST_NAMED + 1)}"
+        how = {"": "can be called with data that is made up", "notebooks": "notebooks that run"}.get(
+            tried.source, f"{tried.source} call longest"
+        )
+        yield f"{how}: {listed(names, _MOST_NAMED + 1)}"
     elif benchmarks is None and tried is None:
         yield "benchmarks in several folders"
     if layout.services:
@@ -208,7 +218,9 @@ def _next(root: Path, layout: Layout, files: Sequence[PlannedFile], *, has_bench
         names = " ".join(shlex.quote(file.path) for file in files)
         yield f'git add {names} && git commit -m "Measure performance with perfkit"'
     script = layout.scripts[0].path if layout.scripts else "SCRIPT.py"
-    gate = "perfkit gate" if has_benchmarks else f"perfkit gate --target {shlex.quote(script)}"
+    # A whole run scatters more than a function.
+    target = f"perfkit gate --target {shlex.quote(script)} --margin 10%"
+    gate = "perfkit gate" if has_benchmarks else target
     if try_git(root, "rev-parse", "--verify", "--quiet", "HEAD~1") is not None:
         yield f"{gate} --base HEAD~{2 if files else 1}  # what the last change cost"
     yield f"{gate}  # after your next change"

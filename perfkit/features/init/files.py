@@ -155,7 +155,9 @@ def configured(root: Path, section: str) -> PlannedFile | None:
 
 
 def ignoring(root: Path) -> PlannedFile | None:
-    """Return ``.gitignore`` with the lines that it lacks, None where it has them."""
+    """Return ``.gitignore`` with the lines that it lacks, None where it has them or is ignored itself."""
+    if try_git(root, "check-ignore", "--quiet", ".gitignore") is not None:
+        return None
     before = read_as_is(root / ".gitignore")
     there = {line.strip().strip("/") for line in (before or "").splitlines()}
     missing = [line for line in IGNORED if line.strip("/") not in there]

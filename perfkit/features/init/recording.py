@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import cProfile
 import dataclasses
 import enum
 import functools
@@ -15,6 +16,8 @@ import json
 import math
 import operator
 import os
+import pstats
+import re
 import runpy
 import sys
 import time
@@ -35,6 +38,7 @@ _PLAIN = (bool, int, float, str, bytes, type(None))
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType)
 _BRACKETS: Mapping[type, str] = {list: "[{}]", tuple: "({},)", set: "set([{}])", frozenset: "frozenset([{}])"}
 _ARRAYS = {("torch", "Tensor"): ("torch", "tensor"), ("numpy", "ndarray"): ("numpy", "array")}
+_OF_TESTS = re.compile(r"/(?:tests?|testing)/|/(?:test_|conftest)[^/]*$")
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 # Plain pytest-benchmark makes this many calls of a function that changes its arguments.
 _ROUNDS = 100
@@ -69,8 +73,12 @@ class _Recorder:
 
     def __init__(self, order: Mapping[str, Any]) -> None:
         self.item: Any = None
-        self._order, self._script, self._began = order, "", time.monotonic()
-        self._left = {(file, name): _MOST_TRIED for file, name in order["functions"]}  # noqa: C420 (of lists)
+        self._guard = Guard(Path(order["out"]).parent)
+        sys.addaudithook(self._guard.check)
+        self._order, self._script, self._began = order, "", time.process_time()
+        self._profile = cProfile.Profile() if "places" in order else None
+        functions = order.get("functions", ())
+        self._left = {(file, name): _MOST_TRIED for file, name in functions}  # noqa: C420 (of lists)
         self._names = {"__init__", *(name.rpartition(".")[2] for _, name in self._left)}
         self._kept: dict[tuple[str, str], set[Attempt]] = {key: set() for key in self._left}
         self._made: dict[int, tuple[Any, _Given]] = {}
@@ -79,16 +87,48 @@ class _Recorder:
 
     def run(self, script: str) -> None:
         """Run a script, which may write nothing and start no process."""
-        self._script, sys.argv, sys.path[0] = script, [script], str(Path(script).parent)
-        guard = Guard(Path(self._order["out"]).parent)
-        sys.addaudithook(guard.check)
-        sys.setprofile(self.watch)
-        with guard.closed():
-            runpy.run_path(script, run_name="__main__")
+        sys.argv, sys.path[0] = [script], str(Path(script).parent)
+        self._script = Path(script).name if Path(script).is_absolute() else script
+        self.begin()
+        self.guarded(functools.partial(runpy.run_path, script, run_name="__main__"))
+        self.end()
+
+    def guarded(self, run: Callable[[], object]) -> None:
+        """Run what may change nothing."""
+        with self._guard.closed():
+            run()
+
+    def begin(self) -> None:
+        """Watch calls from now on."""
+        if self._profile is None:
+            sys.setprofile(self.watch)
+        else:
+            self._profile.enable()
+
+    def end(self) -> None:
+        """Report how long each of the project's functions took that other code called."""
+        if self._profile is None:
+            return
+        self._profile.disable()
+        with Path(self._order["out"]).open("a", encoding="utf-8") as out:
+            known = pstats.Stats(self._profile).stats  # type: ignore[attr-defined]
+            for (file, line, _), (*_, callers) in known.items():
+                others = (one[3] for (by, *_), one in callers.items() if by != "~" and not self._is_own(by))
+                if self._is_own(file):
+                    out.write(json.dumps((_relative(file, self._order["root"]), line, sum(others))) + "\n")
+
+    def _is_own(self, file: str) -> bool:
+        """Return whether a file is the project's own, and none of its tests."""
+        place = f"/{_relative(file, '')}"
+        inside = (place[len(one) :] for one in self._order["places"] if f"{place}/".startswith(f"{one}/"))
+        return not _OF_TESTS.search(next(inside, "/tests/"))
 
     def is_done(self) -> bool:
         """Return whether more calls would take long and are not needed."""
-        return time.monotonic() > self._began + _ENOUGH_S and all(self._kept.values())
+        taken_s = time.process_time() - self._began
+        return taken_s > self._order.get("stop_s", math.inf) or (
+            taken_s > _ENOUGH_S and all(self._kept.values()) and self._profile is None
+        )
 
     def watch(self, frame: types.FrameType, event: str, _: object) -> None:
         """Record a call, which Python's profiler reports."""
@@ -212,8 +252,12 @@ class _Recorder:
             raise _UnwritableError(f"a {type(value).__name__} that is too large")
         return text
 
-    def _expression(self, value: Any) -> str:  # noqa: ANN401, PLR0911 (as above; one for each kind)
+    def _expression(self, value: Any) -> str:  # noqa: ANN401, PLR0911, C901 (as above; one for each kind)
         kind = type(value)
+        if (kind is str and self._order["root"] in value) or (
+            isinstance(value, Path) and value.is_absolute()
+        ):
+            raise _UnwritableError("a path of this machine")
         if kind in _PLAIN or value is ...:
             return f'float("{value}")' if repr(value) in _NOT_FINITE else repr(value)
         if kind is dict:
@@ -362,7 +406,12 @@ if VARIABLE in os.environ:
 
 def pytest_configure() -> None:
     """Begin to record."""
-    sys.setprofile(_RECORDER.watch)
+    _RECORDER.begin()
+
+
+def pytest_unconfigure() -> None:
+    """Report what took long."""
+    _RECORDER.end()
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
@@ -373,6 +422,9 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
 def pytest_runtest_setup(item: Any) -> None:  # noqa: ANN401 (only some rooms import pytest)
     """Note which test runs, and end the session once enough is recorded."""
     _RECORDER.item = item
+    if not hasattr(item, "function"):
+        # A docstring's example, unlike a test, was not written to be run.
+        item.runtest = functools.partial(_RECORDER.guarded, item.runtest)
     if _RECORDER.is_done():
         item.session.shouldstop = "enough calls are recorded"
 

@@ -87,6 +87,26 @@ def counter_sections(exact: Sequence[ExactComparison]) -> Iterator[RenderableTyp
     yield Text("\n".join(_remarks(exact)), style="dim")
 
 
+def moved_lines(exact: Sequence[ExactComparison]) -> Iterator[str]:
+    """Yield a line for each count that moved, those that fail first, and for what was lost."""
+    names, moved = _names(exact), (one for one in moved_counts(exact) if one.verdict != "UNCHANGED")
+    entries = sorted(_entries(moved), key=lambda entry: not entry.blocks)
+    yield from _attention(exact, names)
+    failing = sum(entry.blocks for entry in entries)
+    most = max(failing, _MOST_CAUSES)
+    for entry in entries[:most]:
+        base, head, _, word = entry.cells
+        where = "".join(
+            f", by {_short(one.what)}{f' ({one.place})' if one.place else ''}"
+            for one in entry.first.causes[:1]
+        )
+        plainly = "" if entry.blocks else f" ({_PLAINLY.get(word, word)})"
+        name = f"{names[entry.first.benchmark.name]}{entry.more}"
+        yield f"{name}: {count_title(entry.first)} {base} to {head}{where}{plainly}"
+    if more := entries[most:]:
+        yield f"and {counted(len(more), 'other count')} that moved, none of which fails"
+
+
 def counters_markdown(exact: Sequence[ExactComparison]) -> str:
     """Return the same for a comment; what fails nothing is folded."""
     if not exact:
@@ -246,14 +266,7 @@ def _remarks(exact: Sequence[ExactComparison]) -> Iterator[str]:
         alike = sum(one.metric.exact and one.ratio is not None and not moved_counts([one]) for one in near)
         share = human_percent(NEWS_OF_INSTRUCTIONS)
         yield f"instructions of {counted(alike, 'benchmark')} of {len(near)} the same within {share}"
-    lost: dict[tuple[str, str], list[str]] = {}
-    for one in filter(_is_missing, exact):
-        title = f"{count_title(one)} (base: {amount_text(one.base, one.metric.unit)})"
-        lost.setdefault((names[one.benchmark.name], one.message or ""), []).append(title)
-    yield from (f"MISSING {name}: {', '.join(titles)}: {why}" for (name, why), titles in lost.items())
-    for one in exact:
-        if one.metric.name in NUMBERS and one.verdict != "UNCHANGED" and one.message and one.head is not None:
-            yield f"{one.verdict} {names[one.benchmark.name]}: {count_title(one)} {one.message}"
+    yield from _attention(exact, names)
     reasons: dict[str, list[ExactComparison]] = defaultdict(list)
     for one in exact:
         if (one.base is None or one.head is None) and not _is_missing(one):
@@ -262,6 +275,18 @@ def _remarks(exact: Sequence[ExactComparison]) -> Iterator[str]:
         if one.accepted is not None:
             reasons[f"accepted: {one.accepted}"].append(one)
     yield from (f"{_listed(found, names)}: {reason}" for reason, found in reasons.items())
+
+
+def _attention(exact: Sequence[ExactComparison], names: Mapping[str, str]) -> Iterator[str]:
+    """Yield what could not be counted on head alone, and what is to be known of other numbers."""
+    lost: dict[tuple[str, str], list[str]] = {}
+    for one in filter(_is_missing, exact):
+        title = f"{count_title(one)} (base: {amount_text(one.base, one.metric.unit)})"
+        lost.setdefault((names[one.benchmark.name], one.message or ""), []).append(title)
+    yield from (f"MISSING {name}: {', '.join(titles)}: {why}" for (name, why), titles in lost.items())
+    for one in exact:
+        if one.metric.name in NUMBERS and one.verdict != "UNCHANGED" and one.message and one.head is not None:
+            yield f"{one.verdict} {names[one.benchmark.name]}: {count_title(one)} {one.message}"
 
 
 def _within_floors(exact: Sequence[ExactComparison]) -> Iterator[str]:

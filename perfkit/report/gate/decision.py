@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -68,8 +68,8 @@ def decision_word(report: Report) -> str:
 
 
 def decision_lines(report: Report, names: Names, *, brief: bool = False) -> list[str]:
-    """Return the decision, what else was found, the cost unless ``brief``, and how sure it is."""
-    closing = [*([] if brief else [cost_sentence(report)]), *_sureness(report, brief=brief)]
+    """Return the decision, how sure it is, what else was found, and the cost unless ``brief``."""
+    sure, cost = list(_sureness(report, brief=brief)), "" if brief else cost_sentence(report)
     report = _judged(report)
     causes = [found for found in wording.in_order(report.comparisons) if _is_cause(found, report.exit_code)]
     counts = [
@@ -77,21 +77,18 @@ def decision_lines(report: Report, names: Names, *, brief: bool = False) -> list
     ]
     excused = [found for found in wording.in_order(report.comparisons) if wording.is_excused(found)]
     named = causes + (excused if report.exit_code == EXIT_PASS else [])
-    besides = [found for found in wording.in_order(report.comparisons) if _is_news(found, named)]
     skipped = [one.benchmark for one in report.comparisons if one.verdict == "SKIPPED"]
     files = [one.name for one in skipped if one.is_file]
-    kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(map(_kind, besides)).items())
     reasons = ", and ".join(_reasons(report, named, counts, names)) + _but_not_covered(report)
     lines = (
         f"{_doubtful_gains(report, names)}{_decision(report)}: {reasons}.",
+        " ".join(filter(None, (*sure, _rule(report, causes)))),
         _other_results(report, names),
         _work_before(report, names),
-        _rule(report, causes),
         _in_typical_calls(causes, names) if report.exit_code == EXIT_PASS else "",
         *coverage_lines(report),
-        f"Besides: {kinds}." if besides else "",
         f"Not looked at, for the reason above: {listed(files, _MOST_NAMES)}." if files else "",
-        " ".join(closing),
+        cost,
     )
     return [line for line in lines if line]
 
@@ -120,7 +117,10 @@ def coverage_lines(report: Report) -> Iterator[str]:
 def next_step(report: GateReport, names: Names) -> tuple[str, str | None]:
     """Return what to do next, "" where there is nothing to do, and the command to paste, if one does it."""
     if report.exit_code == EXIT_INCONCLUSIVE:
-        return again_step(report), None
+        needs = [one.need for one in report.comparisons if one.need is not None and wording.decides(one)]
+        most = max(needs, key=lambda need: need.launches, default=None)
+        about = f" ({wording.need_text(most).removeprefix('needs ')})" if most else ""
+        return f"{again_step(report)}{about}", None
     found: list[Comparison | ExactComparison] = [*wording.in_order(report.comparisons), *report.exact]
     commands = [wording.accept_command(one, _name(one, names)) for one in found if wording.can_accept(report)]
     wanted = list(dict.fromkeys(filter(None, commands)))
@@ -461,7 +461,7 @@ def _without_cause(report: Report) -> str:
         return f"nothing that decides could be counted on both sides ({why})"
     gating = any(one.gating for one in report.comparisons) or any(one.gating for one in report.exact)
     nothing = report.exit_code == EXIT_PASS or not report.comparisons or not gating
-    return "nothing was compared" if nothing else "the notes above give the reason"
+    return "nothing was compared" if nothing else "the notes give the reason"
 
 
 def _but_not_covered(report: Report) -> str:
@@ -495,21 +495,6 @@ def _is_cause(comparison: Comparison, code: int) -> bool:
         and comparison.verdict not in _NOTHING_TO_COMPARE
         and exit_code((comparison,)) == code
     )
-
-
-def _is_news(comparison: Comparison, causes: Sequence[Comparison]) -> bool:
-    return comparison.verdict == "IMPROVED" or (
-        comparison not in causes
-        and not (comparison.verdict in wording.NOT_SLOWER and wording.decides(comparison))
-    )
-
-
-def _kind(comparison: Comparison) -> str:
-    if comparison.accepted is not None:
-        return f"{comparison.verdict} (accepted)"
-    if wording.is_excused(comparison):
-        return f"{comparison.verdict} (let pass)"
-    return comparison.verdict + ("" if comparison.gating else " (does not gate)")
 
 
 def _of_typical_calls(comparisons: Sequence[Comparison]) -> str:

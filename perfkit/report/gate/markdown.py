@@ -53,6 +53,8 @@ _SIDES = "Base is the code before this change, head the code with it."
 _EXPLAINED = "Every word and number is explained in perfkit's docs/gate.md."
 # A table of more benchmarks hides what moved among what did not.
 _LONG_TABLE = 10
+# This many remarks on benchmarks stand open.
+_MOST_OPEN = 3
 _LINE_BREAK = "\\\n"
 # A picture of fewer runs shows nothing.
 _FEWEST_BARS = 5
@@ -229,7 +231,9 @@ def _result(comparison: Comparison, names: Mapping[str, str], past: Sequence[flo
 def _remarks(report: GateReport, comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
     explained = {one.benchmark: one for one in report.explanations}
     remarks = (_remark(found, names, explained.get(found.benchmark.name)) for found in comparisons)
-    return "\n".join(remark for remark in remarks if remark is not None)
+    lines = [remark for remark in remarks if remark is not None]
+    rest = collapsed(f"{counted(len(lines) - _MOST_OPEN, 'more benchmark')}", "\n".join(lines[_MOST_OPEN:]))
+    return "\n".join(lines[:_MOST_OPEN]) + (f"\n\n{rest}" if len(lines) > _MOST_OPEN else "")
 
 
 def _remark(comparison: Comparison, names: Mapping[str, str], explanation: Explanation | None) -> str | None:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -14,11 +15,22 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from perfkit.errors import EXIT_PASS, EXIT_REGRESSED
 from perfkit.model import Commit
-from perfkit.model.comparisons import UNDECIDED, ApartReport, Comparison, Explanation, GateReport, Verdict
-from perfkit.report.explain import listed, section_table
+from perfkit.model.comparisons import (
+    MEASURING,
+    UNDECIDED,
+    ApartReport,
+    Comparison,
+    Explanation,
+    GateReport,
+    Verdict,
+)
+from perfkit.report.console import visible
+from perfkit.report.explain import listed as as_list
+from perfkit.report.explain import main_callees, section_table
 from perfkit.report.gate import wording
-from perfkit.report.gate.counters import counter_sections
+from perfkit.report.gate.counters import counter_sections, moved_lines
 from perfkit.report.gate.decision import (
     again_step,
     both_sentence,
@@ -29,9 +41,10 @@ from perfkit.report.gate.decision import (
     reading_guide,
 )
 from perfkit.report.gate.measuring import measuring_view
-from perfkit.report.names import WHOLE_COLUMNS, BrokenName, columns_table, short_names, spaced
+from perfkit.report.names import WHOLE_COLUMNS, BrokenName, Folded, columns_table, short_names, spaced
 from perfkit.report.progress import Drawn, live_on
 from perfkit.report.surroundings import difference_of_sides
+from perfkit.units import counted, human_seconds, listed
 
 _ID_DIGITS = 8
 _SHA_DIGITS = 10
@@ -44,47 +57,139 @@ _STYLES: dict[Verdict, str] = {
 }
 _DECISION_STYLES = {"PASS": "bold green", "FAIL": "bold red"}
 _OTHER_STYLE = "yellow"
-# A result of more benchmarks is kept to this many lines, and lists this many of them and files by name.
+# A list of more benchmarks has this many of them and files by name.
 LONG = 50
-_MOST_LINES = 60
 _MOST_ROWS, _MOST_FILES = 10, 5
+# A result has at most this many lines without --verbose.
+_MOST_LINES = 25
+_MOST_NAMED, _MOST_EXPLAINED = 4, 3
+# What a reader has to know of; a sentence counts the others.
+_OF_NOTE: tuple[Verdict, ...] = (
+    "REGRESSED", "OTHER RESULT", "FAILED", "TIMEOUT", "MISSING", "CHANGED", "INCONCLUSIVE", "IMPROVED",
+)  # fmt: skip
 _REDRAW_S = 0.5
 # After this many decided benchmarks only slower ones have a line of their own.
 _MOST_DECIDED = 30
 
 
-def gate_view(report: GateReport) -> RenderableType:
-    """Return the whole result, the decision first and how to read on last; it fits 80 columns."""
-    both = both_sentence(report)
+def gate_view(report: GateReport, *, verbose: bool = False) -> RenderableType:
+    """Return the result, the decision first: all of it with ``verbose``, else at most 25 lines."""
+    view, both = (_whole_view if verbose else _short_view), both_sentence(report)
     if report.against is None or both is None:
-        return _single_view(report)
-    parts = (_single_view(report), _single_view(report.against))
-    return Group(spaced(*parts), Text(both, style="bold"))
+        return view(report)
+    return Group(spaced(view(report), view(report.against)), Text(both, style="bold"))
 
 
-def _single_view(report: GateReport) -> RenderableType:
+def _short_view(report: GateReport) -> Shortened:
+    names = short_names(found.benchmark.name for found in report.comparisons)
+    decision, *others = decision_lines(report, names, brief=True)
+    ordered = wording.benchmarks_of(wording.in_order(report.comparisons))
+    shown = [one for one in ordered if one.verdict in _OF_NOTE][:_MOST_ROWS]
+    rest = [one for one in ordered if one not in shown]
+    table = [_Rows(tuple(_cells(one, names) for one in shown))] if shown else []
+    waits = any(one.benchmark.name == MEASURING for one in report.comparisons)
+    edited = [*dict.fromkeys(PurePosixPath(edit.path.partition("::")[0]).name for edit in report.measuring)]
+    undecided = report.exit_code not in (EXIT_PASS, EXIT_REGRESSED)
+    details = (
+        [*_moved_lines(report, names), *(Folded(line) for line in moved_lines(report.exact))],
+        (*table, *_remarks(shown, names, _short_details)),
+        [Text(line) for line in others[1:]],
+        measuring_view(report.measuring) if waits else [],
+        [] if waits or not edited else [Text(f"edits how it is measured: {listed(edited, _MOST_NAMED)}")],
+        [Folded(f"note: {note}") for note in report.notes if undecided],
+    )
+    begin = Group(Text(decision, style=decision_style(report)), *map(Text, others[:1]))
+    parts = [Group(*part) for part in details if part]
+    others_shown = [Text(_rest(rest, names, after=bool(shown)))] if rest else []
+    closing = Group(*others_shown, *_short_closing(report, names))
+    return Shortened((begin, *parts, closing), range(1, len(parts) + 1))
+
+
+def _cells(one: Comparison, names: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a benchmark's name, times, change, interval and verdict."""
+    times, estimate = wording.times_text(one), one.estimate
+    change, interval = wording.change_text(estimate), wording.interval_text(estimate)
+    return names[one.benchmark.name], *times, change, interval, one.verdict
+
+
+def _short_details(one: Comparison) -> Sequence[str]:
+    is_measured = one.estimate is not None or one.verdict == "INCONCLUSIVE"
+    return wording.standing(one) if is_measured else wording.details(one)
+
+
+def _rest(rest: Sequence[Comparison], names: Mapping[str, str], *, after: bool) -> str:
+    """Return how many benchmarks there are besides those of a table, and the names of a few."""
+    named = ", ".join(names[one.benchmark.name] for one in rest) if len(rest) <= _MOST_NAMED else ""
+    kinds = _kinds(Counter(one.verdict for one in rest))
+    return f"{'others: ' if after else ''}{kinds}{f' ({named})' if named else ''}"
+
+
+def _moved_lines(report: GateReport, names: Mapping[str, str]) -> Iterator[RenderableType]:
+    """Yield where the time of each regressed benchmark went, by function and line."""
+    for found in report.explanations[:_MOST_EXPLAINED]:
+        name, part = names.get(found.benchmark, found.benchmark), wording.slowest_part(found)
+        if part is None:
+            yield from (Folded(f"{name}: {finding}") for finding in found.findings[:1])
+            continue
+        by = "".join(f", in {one.name}" for one in main_callees(part)[:1])
+        moved = human_seconds(part.amount.moved_s)
+        yield Folded(f"{name}: {part.name} ({part.place}) takes {moved} more a call{by}")
+        yield from (Folded(f"  {one}") for one in found.findings[:1] if part.place in one)
+
+
+def _short_closing(report: GateReport, names: Mapping[str, str]) -> Iterator[RenderableType]:
+    for name, one in (("base", report.base), ("head", report.head)):
+        yield Text(f"{name}  {commit_text(one)}", no_wrap=True, overflow="ellipsis")
+    if differ := difference_of_sides(report):
+        yield Folded(differ)
+    notes = f", {counted(len(report.notes), 'note')}" if report.notes else ""
+    run, took = report.run_id[-_ID_DIGITS:], human_seconds(report.wall_s)
+    again = "--verbose" if report.unrecorded is not None else f"perfkit ledger judge {run} --verbose"
+    yield from _next(report, names)
+    yield Text(f"all numbers ({took}{notes}): {again}", style="dim")
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Benchmarks in columns; a name that does not fit has a line of its own, and none is cut."""
+
+    rows: tuple[tuple[str, ...], ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rows = [("benchmark", "base", "head", "change", "interval", "verdict"), *self.rows]
+        if all(base == head == "-" for _, base, head, *_ in self.rows):
+            rows = [(name, *cells) for name, _, _, *cells in rows]
+        name_width, *widths = (max(map(cell_len, column)) for column in zip(*rows, strict=True))
+        name_width = min(name_width, min(options.max_width, WHOLE_COLUMNS) - sum(widths) - len(widths))
+        for number, (name, *cells, verdict) in enumerate(rows):
+            shown, begin = visible(name), ""
+            if cell_len(shown) <= name_width:
+                begin = shown + " " * (name_width - cell_len(shown) + 1)
+            else:
+                yield Text(shown, overflow="fold")
+            numbers = " ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=False))
+            begin = begin or " " * max(name_width + 1, 0)
+            style = _STYLES.get(verdict, _OTHER_STYLE) if number else "dim"  # type: ignore[call-overload]
+            yield Text.assemble((f"{begin}{numbers} ", "" if number else "dim"), (verdict, style))
+
+
+def _whole_view(report: GateReport) -> Group:
     names = short_names(found.benchmark.name for found in report.comparisons)
     ordered = wording.in_order(report.comparisons)
     decision, *others = decision_lines(report, names)
-    shown, rest = first_of_many(wording.benchmarks_of(ordered))
-    begin: tuple[RenderableType, ...] = (
+    shown = wording.benchmarks_of(ordered)
+    sections: tuple[RenderableType, ...] = (
         Text(decision, style=decision_style(report)),
         *measuring_view(report.measuring),
         _heading(report),
         *([result_table(shown, names)] if shown else []),
-        *([Text("\n".join(rest))] if rest else []),
-    )
-    details: tuple[RenderableType, ...] = (
         *([Text(reading_guide(report, names), style="dim")] if wording.is_timed(report) else []),
         *_remarks(ordered, names),
         *(_explanation(found, names) for found in report.explanations),
         *counter_sections(report.exact),
         *([Group(*(Text(f"note: {note}") for note in report.notes))] if report.notes else []),
     )
-    sections = (*begin, *details, _closing(report, names, others))
-    if max(len(ordered), len({found.benchmark.name for found in report.exact})) > LONG:
-        return Shortened(sections, range(len(begin), len(begin) + len(details)))
-    return Group(spaced(*sections[:-1]), sections[-1])
+    return Group(spaced(*sections), Text("\n".join(others)), *_next(report, names))
 
 
 def result_table(
@@ -186,19 +291,18 @@ def _explanation(explanation: Explanation, names: Mapping[str, str]) -> Renderab
     return Group(
         Text(f"{name}: {wording.explanation_title(explanation)}"),
         *([Padding(section_table(section, wording.MOST_MOVED), (0, 0, 0, 2))] if section else []),
-        *(Padding(line, (0, 0, 0, 2)) for line in listed(explanation.findings, indent=2)),
+        *(Padding(line, (0, 0, 0, 2)) for line in as_list(explanation.findings, indent=2)),
     )
 
 
-def _closing(report: GateReport, names: Mapping[str, str], lines: Sequence[str]) -> RenderableType:
-    closing = Text.assemble((f"{decision_word(report)}.", decision_style(report)), " ", "\n".join(lines))
+def _next(report: GateReport, names: Mapping[str, str]) -> Iterator[RenderableType]:
     if left := left_open(report, names):
-        closing.append(f"\nnext: {again_step(report)}: it decides {left}")
+        yield Text(f"next: {again_step(report)}: it decides {left}")
     step, command = next_step(report, names)
-    if not step:
-        return closing
-    closing.append(f"\nnext: {step}{':' if command else ''}")
-    return closing if command is None else Group(closing, _Command(f"  {command}"))
+    if step:
+        yield Text(f"next: {step}{':' if command else ''}")
+    if command is not None:
+        yield _Command(f"  {command}")
 
 
 def decision_style(report: GateReport | ApartReport) -> str:
@@ -246,7 +350,7 @@ class Shortened:
             for line in shown:
                 yield from (*line, Segment.line())
             if len(shown) < len(lines):
-                yield Text(f"… {len(lines) - len(shown)} more lines: --json FILE has them", style="dim")
+                yield Text(f"… {len(lines) - len(shown)} more lines (--verbose)", style="dim")
             if place < len(rendered) - 1:
                 yield Segment.line()
 
@@ -269,9 +373,11 @@ class GateProgress(Drawn):
         self._show(title)
 
     def info(self, text: str) -> None:
-        """Show which stage begins."""
+        """Show which stage begins; one of a single benchmark is drawn alone."""
         self._stage, self._time = text, ""
-        self._show(text)
+        if "::" not in text:
+            self._write(text)
+        self._draw()
 
     def update(self, states: Sequence[Comparison], elapsed_s: float, left_s: float | None) -> None:
         """Show the benchmarks, some of which are not decided yet, with the time gone and left."""

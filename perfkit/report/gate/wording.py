@@ -245,11 +245,13 @@ def details(comparison: Comparison) -> list[str]:
         words.append(need_text(need))
     if comparison.excused_by is not None:
         words.append(f"let pass by {comparison.excused_by}: {open_text(comparison)}")
-    if not comparison.gating:
-        words.append("does not gate")
-    if comparison.accepted is not None:
-        words.append(f"accepted: {comparison.accepted}")
-    return [sentence for sentence in words if sentence]
+    return [sentence for sentence in (*words, *standing(comparison)) if sentence]
+
+
+def standing(comparison: Comparison) -> list[str]:
+    """Return why a verdict decides nothing: the benchmark does not gate, or it was accepted."""
+    accepted = [] if comparison.accepted is None else [f"accepted: {comparison.accepted}"]
+    return [*([] if comparison.gating else ["does not gate"]), *accepted]
 
 
 def _remark(doubt: Doubt, verdict: Verdict) -> str | None:
