@@ -33,8 +33,7 @@ from perfkit.model.samples import (
     OwnLine,
 )
 from perfkit.profiling.passes.exchange import PassResult, PassSpec
-from perfkit.profiling.passes.launch import PassLauncher, described, run_pass
-from perfkit.profiling.passes.samples import median_and_range
+from perfkit.profiling.passes.launch import PassLauncher, described, ratio_of_turns, run_pass
 from perfkit.profiling.passes.targets import Unit, resolve_target
 from perfkit.report.progress import PassProgress
 from perfkit.temporary import temporary_folder
@@ -261,6 +260,12 @@ def _around(share: float, half: float) -> Gain:
     return max(0.0, share - half), likely, high
 
 
+def _interval(ratios: Sequence[float]) -> Gain:
+    found = ratio_of_turns([math.log(one) for one in ratios])
+    assert found is not None  # noqa: S101 (a trial has enough turns)
+    return found.low * (1 - _SLACK_SHARE / 2), found.ratio, found.high * (1 + _SLACK_SHARE / 2)
+
+
 class _Causes:
     def __init__(self, loop: _Loop, synced: set[str], memory: PassResult, summary: PassSummary) -> None:
         self._loop, self._found, self._synced = loop, loop.found, synced
@@ -335,7 +340,7 @@ class _Causes:
         whole = sum(one.total_s for one in busy)
         if ratios := self._found.trials.get("workers"):
             count = self._found.facts["new_workers"]
-            median, low, high = median_and_range(ratios)
+            low, median, high = _interval(ratios)
             gain = (max(0.0, 1 - high - _SLACK), 1 - median, 1 - low + _SLACK)
             change = f"DataLoader(..., num_workers={count}, persistent_workers=True)"
             what = f"the loop waits for data for {human_percent(wait[1])} of a step, with num_workers=0"
@@ -429,7 +434,7 @@ class _Causes:
         for name, trial, part, at, what, change in changes:
             ratios = self._found.trials.get(trial)
             if ratios and (share := self._loop.gain(part))[1] >= _WORTH:
-                median, low, high = median_and_range(ratios)
+                low, median, high = _interval(ratios)
                 gain = (
                     max(0.0, share[0] * (1 - high) - _SLACK),
                     share[1] * (1 - median),

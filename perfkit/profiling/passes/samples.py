@@ -11,7 +11,6 @@ import math
 import os
 import random
 import signal
-import statistics
 import time
 from bisect import bisect_left
 from collections import defaultdict
@@ -455,11 +454,3 @@ def _steps_with(iterator: Any, busy_s: float, workers: int) -> Generator[None, N
         while time.thread_time() < until:
             pass
         yield
-
-
-def median_and_range(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the median of ratios, and a low and a high one."""
-    ordered = sorted(values)
-    cut = len(ordered) // 5
-    kept = ordered[cut : len(ordered) - cut]
-    return statistics.median(ordered), kept[0], kept[-1]
