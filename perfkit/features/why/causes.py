@@ -166,7 +166,8 @@ def report_of(
         next((one for one in counts.counts.counts if one.metric == SYNCS), None) if counts.counts else None
     )
     causes = _Causes(loop, {cause.place for cause in syncs.causes} if syncs else set(), memory, summary)
-    found = sorted(causes.all(), key=lambda one: (-one.gain[1], one.place))
+    # What is sure counts as much as what is likely.
+    found = sorted(causes.all(), key=lambda one: (-one.gain[0] - one.gain[1], one.place))
     kept = tuple(one for one in found if one.gain[1] >= _WORTH or one.bytes)
     per_s = summary.samples / summary.steps / samples.step_s if summary.samples else None
     lost = [one.problem.message for one in (counts, memory) if one.problem is not None]
@@ -341,7 +342,8 @@ class _Causes:
         if ratios := self._found.trials.get("workers"):
             count = self._found.facts["new_workers"]
             low, median, high = _interval(ratios)
-            gain = (max(0.0, 1 - high - _SLACK), 1 - median, 1 - low + _SLACK)
+            # No more than the wait can be saved.
+            gain = (max(0.0, 1 - high - _SLACK), min(1 - median, wait[1]), min(1 - low + _SLACK, wait[2]))
             change = f"DataLoader(..., num_workers={count}, persistent_workers=True)"
             what = f"the loop waits for data for {human_percent(wait[1])} of a step, with num_workers=0"
             yield self._cause("loader", what, line, gain, share=wait[1], change=change)

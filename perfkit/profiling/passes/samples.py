@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import gc
 import itertools
 import linecache
@@ -47,7 +48,7 @@ _MOST_BLOCKS = 40
 # This share of the steps is the set-up, and so many at least.
 _SETUP, _FEWEST_OF_SETUP = 0.1, 3
 _OWN_LINES = 12
-_TRIAL_S, _TURN_S, _FEWEST_TURNS = 2.0, 0.02, 5
+_TRIAL_S, _TURN_S, _FEWEST_TURNS = 3.0, 0.02, 5
 # A part below this share of a step is not worth a trial.
 _WORTH_TRYING = 0.03
 _PHASES = (
@@ -403,20 +404,22 @@ def _training(model: Any, given: tuple[tuple[Any, ...], dict[str, Any]]) -> Call
     return train
 
 
-def _ratios(present: Callable[[], object], changed: Callable[[], object]) -> tuple[float, ...]:
-    """Return the ratios of the changed call's time to the present one's, call by call in turns."""
-    present()
-    changed()
-    calls = max(1, math.ceil(_TURN_S / max(_seconds(present, 1), 1e-6)))
+def _ratios(
+    present: Callable[[], object], changed: Callable[[], object], *, untimed: int = 0, fewest: int = 1
+) -> tuple[float, ...]:
+    """Return the ratios of the changed call's time to the present one's, in turns of several calls.
+
+    A turn begins with ``untimed`` calls, and has at least the ``fewest`` others.
+    """
+    calls = max(fewest, math.ceil(_TURN_S / max(_seconds(present, 1), _seconds(changed, 1), 1e-6)))
     found: list[float] = []
     until = time.perf_counter() + _TRIAL_S
     while len(found) < _FEWEST_TURNS or time.perf_counter() < until:
-        if len(found) % 2:
-            later = _seconds(changed, calls)
-            found.append(later / _seconds(present, calls))
-        else:
-            earlier = _seconds(present, calls)
-            found.append(_seconds(changed, calls) / earlier)
+        took = {}
+        for call in (present, changed) if len(found) % 2 else (changed, present):
+            _seconds(call, untimed)
+            took[call] = _seconds(call, calls)
+        found.append(took[changed] / took[present])
     return tuple(found)
 
 
@@ -433,10 +436,10 @@ def _loader_ratios(iterator: Any, busy_s: float, workers: int) -> tuple[float, .
         sides = [_steps_with(iterator, busy_s, count) for count in (0, workers)]
         for side in sides:
             stack.callback(side.close)
-            # The first batches have the start of the workers.
-            for _ in range(3):
-                next(side)
-        return _ratios(*(lambda side=side: next(side) for side in sides))
+        # Workers make batches ahead while the other side has its turn: these are none of the turn.
+        ahead = 2 * workers
+        present, changed = (functools.partial(next, side) for side in sides)
+        return _ratios(present, changed, untimed=ahead, fewest=2 * ahead)
 
 
 def _steps_with(iterator: Any, busy_s: float, workers: int) -> Generator[None, None, None]:  # noqa: ANN401 (likewise)
