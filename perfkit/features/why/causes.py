@@ -114,13 +114,20 @@ class WhyReport:
 
 
 def find_causes(
-    target: str, arguments: Sequence[str], *, project: Project, steps: int | None, progress: PassProgress
+    target: str,
+    arguments: Sequence[str],
+    *,
+    project: Project,
+    steps: int | None,
+    wait_s: float | None,
+    progress: PassProgress,
 ) -> WhyReport:
     """Run a target three times, sampled, counted and with its memory watched, and return the causes."""
-    with measuring(progress.info, wait_s=None), temporary_folder() as folder, PassLauncher() as launcher:
+    found = resolve_target(target, project, folder=Path.cwd(), notebooks=True)
+    with measuring(progress.info, wait_s=wait_s), temporary_folder() as folder, PassLauncher() as launcher:
         spec = PassSpec(
             name="clean",
-            target=resolve_target(target, project, folder=Path.cwd(), notebooks=True),
+            target=found,
             arguments=tuple(arguments),
             root=str(project.root),
             own=project.config.own,
@@ -223,8 +230,12 @@ class _Loop:
         of_loop = (line for line in one.lines if (line.file, line.function) == self._function)
         return next(of_loop, one.lines[0] if one.lines else None)
 
+    def part(self, samples: Iterable[LineSample]) -> float:
+        """Return the share of a step that samples take."""
+        return sum(one.total_s for one in samples) / sum(self.found.block_s)
+
     def gain(self, samples: Iterable[LineSample]) -> Gain:
-        """Return the share of a step that samples take, with an interval from its scatter over blocks."""
+        """Return what of a step would go with samples, with an interval from their scatter over blocks."""
         blocks = self.found.block_s
         sums = [sum(seconds) for seconds in zip(*(one.seconds for one in samples), strict=True)] or [0.0]
         share = sum(sums) / sum(blocks)
@@ -235,8 +246,7 @@ class _Loop:
 
     def share(self, phases: Sequence[str]) -> float:
         """Return the share of parts of torch in training."""
-        mine = (one.total_s for one in self.found.samples if one.phase in phases and not evaluates(one))
-        return sum(mine) / sum(self.found.block_s)
+        return self.part(one for one in self.found.samples if one.phase in phases and not evaluates(one))
 
     def shares(self) -> dict[str, float]:
         """Return the share of each part of a step, largest first."""
@@ -312,8 +322,9 @@ class _Causes:
     ) -> Iterator[WhyCause]:
         mine = [one for one in self._found.samples if is_mine(one)]
         if mine and (gain := self._loop.gain(mine))[1] >= _WORTH:
-            line = self._loop.in_loop(max(mine, key=lambda one: one.total_s))
-            yield self._cause(name, f"the loop {verb} for {human_percent(gain[1])} of a step", line, gain)
+            line, share = self._loop.in_loop(max(mine, key=lambda one: one.total_s)), self._loop.part(mine)
+            what = f"the loop {verb} for {human_percent(share)} of a step"
+            yield self._cause(name, what, line, gain, share=share)
 
     def _evaluations(self) -> Iterator[WhyCause]:
         by_line: defaultdict[OwnLine | None, float] = defaultdict(float)
@@ -322,12 +333,13 @@ class _Causes:
         if by_line:
             gain = self._loop.gain(self._evaluation)
             line = max(by_line, key=lambda one: by_line[one])
-            what = f"evaluation-bound: {human_percent(gain[1])} of the time is evaluation"
-            yield self._cause("evaluation", what, line, gain)
+            share = self._loop.part(self._evaluation)
+            what = f"evaluation-bound: {human_percent(share)} of the time is evaluation"
+            yield self._cause("evaluation", what, line, gain, share=share)
 
     def _data(self) -> Iterator[WhyCause]:
         mine = [one for one in self._found.samples if one.phase == DATA]
-        wait = self._loop.gain(mine)
+        wait, share = self._loop.gain(mine), self._loop.part(mine)
         if wait[1] < _WORTH:
             return
         step_s, workers = self._found.step_s, self._loop.workers
@@ -339,25 +351,27 @@ class _Causes:
                 by_line[one.lines[0]] += one.total_s
         line = max(by_line, key=lambda key: by_line[key]) if by_line else None
         whole = sum(one.total_s for one in busy)
-        if ratios := self._found.trials.get("workers"):
-            count = self._found.facts["new_workers"]
-            low, median, high = _interval(ratios)
+        ratios = self._found.trials.get("workers")
+        low, median, high = _interval(ratios) if ratios else (1.0, 1.0, 1.0)
+        if 1 - median >= _WORTH:
             # No more than the wait can be saved.
             gain = (max(0.0, 1 - high - _SLACK), min(1 - median, wait[1]), min(1 - low + _SLACK, wait[2]))
-            change = f"DataLoader(..., num_workers={count}, persistent_workers=True)"
-            what = f"the loop waits for data for {human_percent(wait[1])} of a step, with num_workers=0"
-            yield self._cause("loader", what, line, gain, share=wait[1], change=change)
+            change = (
+                f"DataLoader(..., num_workers={self._found.facts['new_workers']}, persistent_workers=True)"
+            )
+            what = f"the loop waits for data for {human_percent(share)} of a step, with num_workers=0"
+            yield self._cause("loader", what, line, gain, share=share, change=change)
             return
         if line is None or by_line[line] < _MOST_OF * whole:
             return
         if workers:
             batches = max(1, self._found.worker_batches)
-            left_s = max(step_s * (1 - wait[1]), (whole - by_line[line]) / batches / workers)
+            left_s = max(step_s * (1 - share), (whole - by_line[line]) / batches / workers)
             gain = _around(1 - left_s / step_s, wait[2] - wait[1])
         else:
             gain = self._loop.gain([one for one in mine if one.lines and one.lines[0] == line])
-        what = f"the loop waits for data for {human_percent(wait[1])} of a step, most of it for one line"
-        yield self._cause("transform", what, line, gain, share=wait[1])
+        what = f"the loop waits for data for {human_percent(share)} of a step, most of it for one line"
+        yield self._cause("transform", what, line, gain, share=share)
 
     def _lines(self) -> Iterator[WhyCause]:
         skipped = {id(one) for one in self._evaluation}
@@ -365,7 +379,8 @@ class _Causes:
         for one in self._found.samples:
             is_left = id(one) not in skipped and one.phase in ("", MODEL)
             if one.lines and is_left:
-                by_line[one.lines[0]].append(one)
+                # A comprehension is a function of its own, in the same line.
+                by_line[replace(one.lines[0], function="")].append(one)
         leaks = self._leaks()
         grows = None
         for line, samples in by_line.items():
@@ -380,8 +395,9 @@ class _Causes:
             # What a model or a library computes at a line is no cause by itself.
             if name == "line" and {one.phase or one.inner for one in samples} & {MODEL, LIBRARY}:
                 continue
-            what = f"{human_percent(gain[1])} of a step is {_NOUNS[name]}"
-            yield self._cause(name, what, line, gain)
+            share = self._loop.part(samples)
+            what = f"{human_percent(share)} of a step is {_NOUNS[name]}"
+            yield self._cause(name, what, line, gain, share=share)
         if grows is not None:
             nbytes = leaks[0].growth_bytes if leaks else 0.0
             what = (
@@ -435,15 +451,15 @@ class _Causes:
         )
         for name, trial, part, at, what, change in changes:
             ratios = self._found.trials.get(trial)
-            if ratios and (share := self._loop.gain(part))[1] >= _WORTH:
+            if ratios and (share := self._loop.part(part)) >= _WORTH:
                 low, median, high = _interval(ratios)
                 gain = (
-                    max(0.0, share[0] * (1 - high) - _SLACK),
-                    share[1] * (1 - median),
-                    max(0.0, share[2] * (1 - low)) + _SLACK,
+                    max(0.0, share * (1 - high) - _SLACK),
+                    share * (1 - median),
+                    max(0.0, share * (1 - low)) + _SLACK,
                 )
                 if gain[1] >= _WORTH:
-                    yield self._cause(name, what, at, gain, share=share[1], change=change)
+                    yield self._cause(name, what, at, gain, share=share, change=change)
 
 
 _NOUNS: dict[CauseName, str] = {

@@ -35,6 +35,7 @@ def why(
     tries: Annotated[
         bool, typer.Option("--try", help="Try the first change side by side, where a trick makes it.")
     ] = False,
+    wait: options.WaitOption = None,
     json: options.JsonOption = None,
 ) -> None:
     """Name what slows a training loop, by file and line, and what the next change would give.
@@ -49,7 +50,9 @@ def why(
 
     project = load_project(Path.cwd())
     with PassProgress(enabled=not options.is_quiet()) as progress:
-        report = find_causes(target, arguments or (), project=project, steps=steps, progress=progress)
+        report = find_causes(
+            target, arguments or (), project=project, steps=steps, wait_s=wait, progress=progress
+        )
     emit(why_view(report, arguments or ()), report, json=json, verdict=report.verdict)
     trick = report.causes[0].trick if report.causes else ""
     if tries and trick:

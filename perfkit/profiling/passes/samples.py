@@ -330,7 +330,7 @@ class _Parts:
             attempt("fused", self._fused)
         if iterator is not None and not iterator._num_workers and shares[DATA] > _WORTH_TRYING:  # noqa: SLF001 (likewise)
             wait_s = shares[DATA] * step_s
-            count = max(1, min(cores, math.ceil(wait_s / max(step_s - wait_s, wait_s / 8))))
+            count = max(1, min(cores - 1, math.ceil(wait_s / max(step_s - wait_s, wait_s / 8))))
             self.facts["new_workers"] = str(count)
             with contextlib.suppress(Exception):
                 found["workers"] = _loader_ratios(iterator, step_s - wait_s, count)
