@@ -387,7 +387,7 @@ class _Causes:
             gain = self._loop.gain(samples)
             if gain[1] < _WORTH:
                 continue
-            if self._grows(samples):
+            if {one.phase for one in samples} == {""} and self._grows(samples):
                 if grows is None or gain[1] > grows[1][1]:
                     grows = line, gain
                 continue
