@@ -157,7 +157,7 @@ def compare_count(
         base, head = _kept(old, new)
     unsteady = [side for side, count in (("base", old), ("head", new)) if not repeated(count)]
     verdict = _verdict(base, head, margin)
-    if new.metric == KEPT and abs(head - base) < LEAST_KEPT:
+    if new.metric == KEPT and is_kept_alike(old, new):
         verdict = "UNCHANGED"
     return ExactComparison(
         benchmark=benchmark,
@@ -170,6 +170,12 @@ def compare_count(
         causes=() if base == head else _moved(old.causes, new.causes),
         message=f"did not repeat on {' and '.join(unsteady)}: not exact" if unsteady else None,
     )
+
+
+def is_kept_alike(old: Count, new: Count) -> bool:
+    """Return whether what calls keep on both sides is too much alike to mean anything."""
+    base, head = _kept(old, new)
+    return abs(head - base) < LEAST_KEPT
 
 
 def _kept(old: Count, new: Count) -> tuple[float, float]:

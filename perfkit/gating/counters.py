@@ -17,6 +17,7 @@ from perfkit.gating.counter_verdicts import (
     CounterPolicy,
     compare_count,
     compare_counts,
+    is_kept_alike,
     numbers_that_decide,
 )
 from perfkit.gating.missing import Mend, mend_nothing
@@ -26,7 +27,7 @@ from perfkit.gating.survey import prove_code
 from perfkit.identity import source_version
 from perfkit.model import SIDES, Benchmark, Side
 from perfkit.model.comparisons import Comparison, Doubt, ExactComparison
-from perfkit.model.counters import FLOORS, IMPORT_TIME, SYNCS, repeated
+from perfkit.model.counters import FLOORS, IMPORT_TIME, SYNCS, is_trifle, repeated
 from perfkit.profiling.passes.targets import Target, resolve_target, target_on
 from perfkit.runner.lockstep.launch import Failure
 from perfkit.runner.lockstep.launcher import Launcher
@@ -191,7 +192,13 @@ def _moved(counts: Mapping[Side, Mapping[str, Counts]], node: str) -> bool:
     if not all(node in counts[side] for side in SIDES):
         return False
     base, head = ({one.metric: one for one in counts[side][node].counts if repeated(one)} for side in SIDES)
-    return any(base[name].values[-1] != head[name].values[-1] for name in base.keys() & head.keys())
+    return any(
+        old != new
+        and not is_trifle(name, old, new)
+        and not (name == KEPT and is_kept_alike(base[name], head[name]))
+        for name in base.keys() & head.keys()
+        for old, new in [(base[name].values[-1], head[name].values[-1])]
+    )
 
 
 def _not_counted(base: Counts, failure: Failure) -> Counts:

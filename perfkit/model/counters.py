@@ -45,6 +45,8 @@ NUMBERS = frozenset({PEAK_MEMORY, TRACKED})
 # A count that is not exact is reported if it moves by more than this share, and one of bytes by this many.
 _NEWS = 0.05
 _FEW_BYTES = 16 << 20
+# A process's resident memory grows by pages and by what its allocator asks for at once.
+_RESIDENT, _ALLOCATED_AT_ONCE = "resident", 1 << 20
 # Where things lie in memory changes the number of instructions a little: two turns of a side may differ by
 # the first share, and a difference between two commits is reported above the second.
 _SPREAD_OF_INSTRUCTIONS = 0.005
@@ -63,6 +65,11 @@ def repeated(count: Count) -> bool:
     return max(count.values) <= min(count.values) * (1 + _SPREAD_OF_INSTRUCTIONS)
 
 
+def is_trifle(metric: str, base: float, head: float) -> bool:
+    """Return whether a difference between two counts is one that identical code may have."""
+    return metric == _RESIDENT and abs(head - base) < _ALLOCATED_AT_ONCE
+
+
 def moved_counts(comparisons: Sequence[ExactComparison]) -> list[ExactComparison]:
     """Return the counts that are not the same on both sides, those that decide first."""
     known = (one for one in comparisons if one.base is not None and one.head is not None)
@@ -73,6 +80,8 @@ def moved_counts(comparisons: Sequence[ExactComparison]) -> list[ExactComparison
 def _is_news(one: ExactComparison) -> bool:
     if one.metric.name == KEPT or one.metric.name in FLOORS:
         return one.verdict in ("REGRESSED", "IMPROVED")
+    if is_trifle(one.metric.name, one.base or 0.0, one.head or 0.0):
+        return False
     if one.metric.name in NUMBERS:
         return one.verdict != "UNCHANGED" or one.metric.exact
     if not one.metric.exact:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from perfkit.model.memory import PhaseMemory
 from perfkit.profiling.passes.balance import PhaseClock
@@ -25,13 +26,13 @@ class FakeAllocator:
         self.peak = max(self.peak, self.held)
         self.reserved = max(self.reserved, self.held)
 
-    def memory_stats(self) -> dict[str, int]:
+    def memory_stats_as_nested_dict(self) -> dict[str, Any]:
         """Return the counters by torch's names."""
         self.asked.append("stats")
         return {
-            "allocated_bytes.all.peak": self.peak,
-            "reserved_bytes.all.peak": self.reserved,
-            "inactive_split_bytes.all.current": self.reserved - self.held,
+            "allocated_bytes": {"all": {"peak": self.peak}},
+            "reserved_bytes": {"all": {"peak": self.reserved}},
+            "inactive_split_bytes": {"all": {"current": self.reserved - self.held}},
             "num_alloc_retries": self.retries,
         }
 

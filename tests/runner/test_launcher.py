@@ -224,9 +224,11 @@ def test_what_the_benchmarks_files_of_both_sides_import_is_loaded_before_the_for
     trees.write({"benchmarks/bench_none.py": "import cgi\n", "benchmarks/bench_odd.py": "benchmark ("})
     trees.write({"benchmarks/local.py": "import tabnanny, package.part\n"})
     trees.write({"package/part.py": "import this_too\n"})
-    trees.write({"benchmarks/bench_local.py": "import local\ndef test_local(benchmark): ...\n"})
+    trees.write(
+        {"benchmarks/bench_local.py": "import local\ndef test_local(benchmark):\n    torch.optim.SGD\n"}
+    )
 
-    expected = ("wave", "json.tool", "sndhdr", "thing", "tabnanny", "this_too")
+    expected = ("wave", "json.tool", "sndhdr", "thing", "torch._dynamo", "tabnanny", "this_too")
     assert expected == expected_imports(trees.roots, ["benchmarks"])
     assert () == expected_imports(trees.roots, [])
 

