@@ -129,10 +129,11 @@ torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompil
 
 
 """
+_READ = "right = sum((out[i].argmax() == y[i]).item() + out[i].max().item() for i in range(len(y)))"
 FAULTS: dict[str, dict[str, str | tuple[str, str]]] = {
     "loader": {"workers": ("0", "{workers}"), "transform": (_HEAVY, _HEAVY)},
     "transform": {"workers": ("1", "1"), "transform": (_DRAW, "")},
-    "sync": {"after": ("right = sum(int((out[i].argmax() == y[i]).item()) for i in range(len(y)))", "")},
+    "sync": {"after": (_READ, "")},
     "growth": {"after": ("history.append(loss); average = sum(history) / len(history)", "")},
     "recompiles": {
         "after": ("scaled(loss.detach(), step // 4)", "plain(loss.detach(), step // 4)"),

@@ -173,9 +173,8 @@ def report_of(
         next((one for one in counts.counts.counts if one.metric == SYNCS), None) if counts.counts else None
     )
     causes = _Causes(loop, {cause.place for cause in syncs.causes} if syncs else set(), memory, summary)
-    # What is sure counts as much as what is likely.
-    found = sorted(causes.all(), key=lambda one: (-one.gain[0] - one.gain[1], one.place))
-    kept = tuple(one for one in found if one.gain[1] >= _WORTH or one.bytes)
+    found = sorted(causes.all(), key=lambda one: (-_rank(one, samples.step_s), one.place))
+    kept = tuple(one for one in found if one.gain[2] > _WORTH or one.bytes)
     per_s = summary.samples / summary.steps / samples.step_s if summary.samples else None
     lost = [one.problem.message for one in (counts, memory) if one.problem is not None]
     return WhyReport(
@@ -188,6 +187,11 @@ def report_of(
         causes=kept,
         not_seen="; ".join(lost),
     )
+
+
+def _rank(one: WhyCause, step_s: float) -> float:
+    # What is sure counts as much as what is likely. Workers cost nothing, so their whole wait counts.
+    return max(sum(one.gain[:2]), one.part_s / step_s if one.name == "loader" else 0.0)
 
 
 def _verdict(causes: Sequence[WhyCause], loop: _Loop, per_s: float | None) -> str:
@@ -353,9 +357,13 @@ class _Causes:
         whole = sum(one.total_s for one in busy)
         ratios = self._found.trials.get("workers")
         low, median, high = _interval(ratios) if ratios else (1.0, 1.0, 1.0)
-        if 1 - median >= _WORTH:
+        if 1 - low >= _WORTH:
             # No more than the wait can be saved.
-            gain = (max(0.0, 1 - high - _SLACK), min(1 - median, wait[1]), min(1 - low + _SLACK, wait[2]))
+            gain = (
+                max(0.0, 1 - high - _SLACK),
+                max(0.0, min(1 - median, wait[1])),
+                min(1 - low + _SLACK, wait[2]),
+            )
             change = (
                 f"DataLoader(..., num_workers={self._found.facts['new_workers']}, persistent_workers=True)"
             )

@@ -267,5 +267,6 @@ def memory_now() -> tuple[float, float]:
     except (OSError, ValueError, IndexError):
         pages = 0
     allocator = allocator_in_use()
-    device = 0 if allocator is None else allocator.memory_stats().get("allocated_bytes.all.current", 0)
+    stats = {} if allocator is None else allocator.memory_stats_as_nested_dict()
+    device = stats.get("allocated_bytes", {}).get("all", {}).get("current", 0)
     return float(pages * os.sysconf("SC_PAGE_SIZE")), float(device)
