@@ -201,8 +201,10 @@ def test_the_page_of_labels(tmp_path: Path) -> None:
         labels, text = scripts["labels"], (MEASURED / "labels.md").read_text()
         outcomes = json.loads(labels.OUTCOMES.read_text())
         assert text == labels.filled(text, outcomes)
-        reported = sum(one["reported"] == one["of"] for one in outcomes["charts"].values())
-        assert f"reported in {reported} of {len(outcomes['charts'])} charts" in text
+        changed = [one for one in outcomes["charts"].values() if one["of"]]
+        reported = sum(one["reported"] == one["of"] for one in changed)
+        assert f"reported in {reported} of {len(changed)} charts, and called steady in none" in text
+        assert not any(one["steady"] for one in changed)
         (chart,) = scripts["seen"].ask(tmp_path / "charts", [1001])
         assert outcomes["charts"]["1001"] == chart
 

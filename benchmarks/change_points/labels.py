@@ -161,17 +161,22 @@ def filled(text: str, outcomes: Mapping[str, Any]) -> str:
 
 
 def _charts(charts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    yield from table_head(["charts", "reported", "as a clear change", "called steady", "false"])
+    yield from table_head(["charts", "reported", "as a clear change", "called steady", "false", "may be"])
     kinds: dict[str, list[Mapping[str, Any]]] = {}
     for one in charts:
         who = "all benchmarks" if one["shared"] else "one benchmark"
         beside = " and ".join(word for word in ("outliers", "drift") if one[word])
-        kinds.setdefault(f"{who}{', ' if beside else ''}{beside}", []).append(one)
-    kinds["**all**"] = [one for found in kinds.values() for one in found]
+        kind = f"{who}{', ' if beside else ''}{beside}" if one["of"] else "no change"
+        kinds.setdefault(kind, []).append(one)
+    flat = kinds.pop("no change")
+    kinds |= {"**all**": [one for found in kinds.values() for one in found], "no change": flat}
     for kind, found in kinds.items():
         reported, sure = (sum(one[key] == one["of"] for one in found) for key in ("reported", "sure"))
-        steady, false = (sum(bool(one[key]) for one in found) for key in ("steady", "false"))
-        yield table_row([kind, f"{reported} of {len(found)}", *map(str, (sure, steady, false))])
+        others = (sum(bool(one[key]) for one in found) for key in ("steady", "false", "possible"))
+        figures = (
+            (f"{reported} of {len(found)}", str(sure)) if found[0]["of"] else (f"- of {len(found)}", "-")
+        )
+        yield table_row([kind, *figures, *map(str, others)])
 
 
 def _table(series: Mapping[str, Any]) -> Iterator[str]:

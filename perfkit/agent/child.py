@@ -74,8 +74,6 @@ def _answer(request: Message, channel: Channel) -> Message:
         channel.send(
             {"kind": "imported", **time_imports(root, request["importing"], own_names(root, origins))}
         )
-    elif request["tracing"] is not None:
-        _trace_benchmarks(request, channel, root)
     elif request["serves"]:
         return _serve_launches(request, channel, root, report)
     else:
@@ -106,32 +104,16 @@ def _run_benchmarks(assignment: Message, channel: Channel, root: Path, depth: in
     _run_session(assignment, channel, root, next_launch)
 
 
-def _trace_benchmarks(assignment: Message, channel: Channel, root: Path) -> None:
-    """Record what each of the benchmarks assigned runs, and time nothing."""
-    order = assignment["tracing"]
-    fixture = _load_fixture()
-    # It would switch tracing off for each block.
-    setattr(fixture, "PauseInstrumentation", contextlib.nullcontext)  # noqa: B010 (a module has no such type)
-    trace = Trace(
-        Path(order["top"]),
-        Path(order["file"]),
-        together=order["together"],
-        seconds=order["seconds"],
-        limit_s=order["limit_s"],
-        caches=_caches(assignment) if assignment["asv"] is not None else None,
-    )
-    fixture.install(TracingLoop(trace))
-    launch = Launch(nodes=assignment["nodes"], channel=channel, seed=assignment["layout"])
-    trace.install()
-    _run_session(assignment, channel, root, lambda: launch, (TracePlugin(trace),))
-    trace.close()
-
-
 def _serve_launches(
     assignment: Message, channel: Channel, root: Path, report: Callable[[], Message]
 ) -> Message:
-    """List the benchmarks and report, then fork a process for each launch that is ordered."""
-    reported = False
+    """List the benchmarks and report, then fork a process for each launch that is ordered.
+
+    Where it is to trace, it records what the import runs, and what it forks traces benchmarks.
+    """
+    reported, top = False, assignment["traces"]
+    trace = None if top is None else Trace(Path(top))
+    others = () if trace is None else (TracePlugin(trace),)
 
     def next_launch() -> Launch | None:
         nonlocal reported
@@ -141,26 +123,42 @@ def _serve_launches(
         _load_fixture()
         # A garbage collection does not visit frozen objects, so their pages stay shared with the forks.
         gc.freeze()
-        work = serve_forks(channel, functools.partial(_begin_launch, report))
+        work = serve_forks(channel, functools.partial(_begin_launch, report, trace))
         return cast("Launch", work()) if work is not None else None
 
-    _run_session(assignment, channel, root, next_launch)
+    if trace is not None:
+        trace.install()
+    _run_session(assignment, channel, root, next_launch, others)
     if reported:
         end_process(0)
     return report()
 
 
-def _begin_launch(report: Callable[[], Message], descriptor: int) -> Launch:
+def _begin_launch(report: Callable[[], Message], trace: Trace | None, descriptor: int) -> Launch:
     channel = open_channel(descriptor)
     order = channel.receive()
     _use_own_folder(order["temporary"])
     depth = _begin_memory(order)
 
     def finish() -> NoReturn:
+        if trace is not None:
+            trace.close()
         channel.send({"kind": "done", **report()})
         end_process(0)
 
+    if trace is not None:
+        _begin_tracing(trace, order["tracing"])
+        return Launch(nodes=order["nodes"], channel=channel, seed=order["layout"], finish=finish)
     return _launch(order["nodes"], channel, order, depth, finish)
+
+
+def _begin_tracing(trace: Trace, order: Message) -> None:
+    fixture = _load_fixture()
+    # It would switch tracing off for each block.
+    setattr(fixture, "PauseInstrumentation", contextlib.nullcontext)  # noqa: B010 (a module has no such type)
+    fixture.install(TracingLoop(trace))
+    trace.open(Path(order.pop("file")))
+    trace.begin(**order)
 
 
 def _launch(
@@ -184,15 +182,10 @@ def _asv(assignment: Message, root: Path) -> AsvPlugin | None:
     suite = assignment["asv"]
     if suite is None:
         return None
-    folder, limit_s, caches = suite["folder"], suite["limit_s"], _caches(assignment)
+    folder, limit_s = suite["folder"], suite["limit_s"]
+    # Later launches find what ``setup_cache`` returned, except where what it runs is to be traced.
+    caches = Path(assignment["temporary"]).with_name("asv-caches") if assignment["traces"] is None else None
     return AsvPlugin(AsvFolder(root=root, folder=folder, limit_s=limit_s, caches=caches, proves_code=True))
-
-
-def _caches(assignment: Message) -> Path:
-    """Return where ``setup_cache`` keeps what it returns, so that later launches find it."""
-    place = Path(assignment["temporary"])
-    # What makes it is to be traced.
-    return place.with_name("asv-caches") if assignment["tracing"] is None else place / "asv-caches"
 
 
 def _run_session(

@@ -20,10 +20,10 @@ def packages() -> dict[str, str]:
 
 
 def harness_problem() -> str | None:
-    """Return why pytest and pytest-benchmark cannot be imported, None where they can."""
+    """Return why pytest and pytest-benchmark cannot be used, None where they can."""
     try:
         import pytest  # noqa: F401
-        import pytest_benchmark.fixture  # noqa: F401
+        from pytest_benchmark.fixture import PauseInstrumentation  # noqa: F401 (older ones have none)
     except Exception as error:  # noqa: BLE001 (a package may raise anything)
         return f"{type(error).__name__}: {error}"
     return None

@@ -144,6 +144,7 @@ class ChildPlugin:
         self._seed = 0
         self._why_ended: str | None = None
         self._errors: list[dict[str, object]] = []
+        self._files: set[str] = set()
         self._overruled: list[str] = []
         self._outcomes: dict[str, tuple[str, str | None]] = {}
         self._device_full: set[str] = set()
@@ -232,6 +233,7 @@ class ChildPlugin:
             {
                 "kind": "collected",
                 "items": items,
+                "files": sorted(self._files),
                 "errors": self._errors,
                 "overruled": sorted(set(self._overruled)),
                 "asv": None if self.asv is None else {"left_out": self.asv.left_out},
@@ -240,6 +242,8 @@ class ChildPlugin:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Keep the message of a file that could not be imported, or that skips itself as a whole."""
+        tests = [one.nodeid for one in report.result if isinstance(one, pytest.Item)]
+        self._files |= {node.partition("::")[0] for node in (tests if report.passed else [report.nodeid])}
         if report.passed:
             return
         file = self._root / report.nodeid.partition("::")[0]
@@ -249,7 +253,7 @@ class ChildPlugin:
                 "node": report.nodeid,
                 "message": self._without_root(reason).removeprefix("Skipped: "),
                 "skipped": report.skipped,
-                "mentions": _mentions_fixture(file) or (self.asv is not None and self.asv.suite.holds(file)),
+                "mentions": mentions_fixture(file) or (self.asv is not None and self.asv.suite.holds(file)),
             }
         )
 
@@ -407,7 +411,7 @@ def _device_is_full(call: pytest.CallInfo[None]) -> bool:
     return type(error).__name__ == "OutOfMemoryError" or bool(_DEVICE_FULL.search(str(error)))
 
 
-def _mentions_fixture(place: Path) -> bool:
+def mentions_fixture(place: Path) -> bool:
     """Return whether a file, or one in a folder, may use the fixture or one that is named after it."""
     try:
         files = place.rglob("*.py") if place.is_dir() else [place]

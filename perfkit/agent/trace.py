@@ -16,7 +16,6 @@ import math
 import os
 import re
 import select
-import shutil
 import sys
 import threading
 import time
@@ -173,22 +172,12 @@ class _Monitored:
 class Trace:
     """The record of what runs in this process and in those forked from it, written line by line.
 
-    Args:
-        top: the checkout; code in it is the project's own.
-        file: where the lines go.
-        together: how many benchmarks of one function may share a process.
-        seconds: benchmarks that begin later than that are left out.
-        limit_s: a benchmark is ended after that.
-        caches: a folder that each benchmark finds empty, None for none.
+    Code in ``top``, the checkout, is the project's own.
     """
 
-    def __init__(
-        self, top: Path, file: Path, *, together: int, seconds: float, limit_s: float, caches: Path | None
-    ) -> None:
+    def __init__(self, top: Path) -> None:
         self._top = f"{os.path.realpath(top)}/"
-        self._out = file.open("wb")
-        self._together = together
-        self._until, self._limit_s, self._caches = time.monotonic() + seconds, limit_s, caches
+        self._together, self._until, self._limit_s = 1, math.inf, math.inf
         self._kept: list[CodeType] = []
         self._keys: dict[int, tuple[str, str, str] | None] = {}
         self._files: dict[str, str | None] = {}
@@ -216,31 +205,44 @@ class Trace:
         self._read_lines = tuple(f"{os.path.dirname(one)}/" for one in packages if one)  # noqa: PTH120
         self._recorder: _Recorder = _Profiled() if sys.version_info < (3, 12) else _Monitored()
         self._modules: frozenset[str] = frozenset()
-        self._imported: list[str] | None = None
+        # What benchmarks that are over have imported, so that the next ones need not.
+        self._libraries_of_others: list[str] = []
+        self._imports = b""
         # Where processes of Python write what they run, how many have not done so, and what they import.
-        self._records = file.with_suffix(".processes")
+        self._records = Path()
         self._started, self._starts = 0, False
         self._others: list[str] = []
 
-    def install(self) -> None:
-        """Record from now on, in all threads and in the processes of Python that benchmarks start."""
+    def open(self, file: Path) -> None:
+        """Have the lines go to a file."""
+        self._out, self._records = file.open("wb"), file.with_suffix(".processes")
+        self._modules = frozenset(sys.modules)
+
+    def begin(self, *, together: int, seconds: float, limit_s: float) -> None:
+        """Fork from this process, and record in the processes of Python that benchmarks start.
+
+        Up to ``together`` benchmarks of one function share a process. Those that begin after ``seconds`` are
+        left out, and one is ended after ``limit_s``.
+        """
+        self._together, self._until, self._limit_s = together, time.monotonic() + seconds, limit_s
         self._records.mkdir()
         place = (os.path.dirname(__file__), self._top, str(self._records))  # noqa: PTH120 (as it was loaded)
         self._records.joinpath("sitecustomize.py").write_text(_SITE.format(place=place, agent=__package__))
         os.environ["PYTHONPATH"] = os.pathsep.join(
             filter(None, (str(self._records), os.environ.get("PYTHONPATH")))
         )
-        self._install()
+        _compute_in(1)
 
     def record_alone(self) -> None:
         """Record all that runs in this process, which was not forked for a benchmark."""
         if self._early:
             self._unknown.add("it starts a process that loads own code before it can be traced")
-        self._sending, self._modules = self._out, frozenset(sys.modules)
+        self._sending = self._out
         self._part = "setup"
-        self._install()
+        self.install()
 
-    def _install(self) -> None:
+    def install(self) -> None:
+        """Record from now on, in all threads; Python keeps what it installs until the process ends."""
         sys.addaudithook(self._audit)
         if sys.version_info < (3, 12):
             self._watch_threads()
@@ -490,6 +492,7 @@ class Trace:
         """
         if self._unknown or node in self._traced or time.monotonic() > self._until:
             return True
+        self._import_libraries()
         reading, writing = os.pipe()
         parent = os.getpid()
         pid = os.fork()
@@ -515,15 +518,12 @@ class Trace:
             self._out.write(line)
             found = json.loads(line)
             self._traced.add(found["node"])
-            if found["imports"]:
-                self._import_libraries(found["imports"])
+            self._libraries_of_others += found["imports"]
         os.close(reading)
         kill(pid)
         os.waitpid(pid, 0)
         for file in self._records.glob("*.jsonl"):
             file.unlink()
-        if self._caches is not None:
-            shutil.rmtree(self._caches, ignore_errors=True)
         return True
 
     def _libraries(self) -> list[str]:
@@ -535,12 +535,15 @@ class Trace:
             if name not in self._modules and isinstance(place, str) and self._own(place) is None
         ]
 
-    def _import_libraries(self, names: Sequence[str]) -> None:
-        """Import what one benchmark did, so that it takes time in none of the next ones."""
-        for name in names:
+    def _import_libraries(self) -> None:
+        """Import what earlier benchmarks did, so that it takes time in none of the next ones."""
+        for name in self._libraries_of_others:
             with contextlib.suppress(BaseException):
                 importlib.import_module(name)
-        self._modules |= frozenset(names)
+        self._modules |= frozenset(self._libraries_of_others)
+        self._libraries_of_others.clear()
+        # Forked processes need not search what is here already for garbage.
+        gc.freeze()
 
     def goes_on(self, node: str) -> bool:
         """Return whether this forked process runs the next benchmark as well, and begin it."""
@@ -560,21 +563,12 @@ class Trace:
 
     def end_imports(self) -> None:
         """Have what runs from now on belong to no import."""
-        if self._imported is not None:
-            return
         self._take()
-        self._leave_threads()
+        threads = _compute_in(1)
         if reason := try_fork(_FORK_LIMIT_S):
             self._unknown.add(f"no process can be forked for a benchmark: {reason}")
-        self._modules = frozenset(sys.modules)
-        self._imported = [*sys.modules]
-        gc.freeze()
-
-    def _leave_threads(self) -> None:
-        """Have torch compute in one thread from now on, as a forked process would wait for its others."""
-        torch = sys.modules.get("torch")
-        if torch is not None:
-            torch.set_num_threads(1)
+        _compute_in(threads)
+        self._imports = self._line(early=sorted(self._early))
 
     def send(self) -> None:
         """Send what the benchmark of this process has run, once."""
@@ -599,15 +593,16 @@ class Trace:
         os._exit(0)
 
     def close(self) -> None:
-        """Write what all benchmarks have in common."""
-        self.end_imports()
-        self._out.write(self._line(early=sorted(self._early)))
+        """Write what all benchmarks have in common; a process that was forked for one ends."""
+        if self.is_forked:
+            self.finish()
+        self._out.write(self._imports)
         self._out.close()
 
     def _line(self, **more: object) -> bytes:
         names = sys.stdlib_module_names
         news = [one for one in sys.modules if one not in self._modules]
-        found = news if self.is_forked else self._imported or ()
+        found = news if self.is_forked else sys.modules
         modules = [one for one in (*found, *self._others) if one.partition(".")[0] not in names]
         line = {
             **more,
@@ -625,14 +620,8 @@ class Trace:
 def follow(top: str, records: str) -> None:
     """Record what this process runs, which a benchmark has started, and write that down when it ends."""
     pid = os.getpid()
-    trace = Trace(
-        Path(top),
-        Path(records, f"{time.monotonic_ns()}-{pid}.jsonl"),
-        together=1,
-        seconds=math.inf,
-        limit_s=math.inf,
-        caches=None,
-    )
+    trace = Trace(Path(top))
+    trace.open(Path(records, f"{time.monotonic_ns()}-{pid}.jsonl"))
     # Others may run after this one, as those run first that are registered last.
     atexit.register(lambda: trace.send() if os.getpid() == pid else None)
     trace.record_alone()
@@ -689,6 +678,16 @@ def _imports(frame: FrameType | None) -> bool:
         importers.append(frame.f_code.co_name)
         frame = frame.f_back
     return not _GETTERS.issuperset(importers)
+
+
+def _compute_in(threads: int) -> int:
+    """Have torch compute in so many threads, since a forked process lacks them; return how many it had."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return threads
+    before: int = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    return before
 
 
 def _uses_cuda() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,10 +25,11 @@ class TracePlugin:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self) -> None:
-        """Separate imports from what benchmarks run."""
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        """Separate imports from what benchmarks run, before anything else looks at them."""
         self._trace.end_imports()
+        return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:

@@ -36,7 +36,7 @@ def count_steps(place: str, *, root: Path, steps: int) -> Message:
     if not has_torch():
         return {"problem": NO_TORCH}
     try:
-        counts = _Steps(root, steps).count(_load(place))
+        counts = StepCounter(root, steps).count(_load(place))
     except TargetError as error:
         return {"problem": str(error)}
     except Exception as error:  # noqa: BLE001 (any error of the user's code)
@@ -46,10 +46,11 @@ def count_steps(place: str, *, root: Path, steps: int) -> Message:
     return as_message(with_texts(counts, root))
 
 
-class _Steps:
-    """Counts the last of ``steps`` steps of a loop, and reads what it keeps in those after them."""
+class StepCounter:
+    """Counts the last of ``steps`` steps of a loop, and reads what it keeps in those after them if asked."""
 
-    def __init__(self, root: Path, steps: int) -> None:
+    def __init__(self, root: Path, steps: int, *, with_kept: bool = True) -> None:
+        self._with_kept = with_kept
         self._watch, self._kept, self._steps = TensorWatch(root), KeptSteps(root), steps
         self._ends = StepEnds(self._end_step, self._extend_step)
         self._done = 0
@@ -82,7 +83,7 @@ class _Steps:
             return self._done
         found = tuple((str(loss.dtype).removeprefix("torch."), float(loss)) for loss in self._losses)
         counts = replace(last_iterations(self._watch.counts(), 1), losses=found)
-        return with_kept(counts, self._kept.found)
+        return with_kept(counts, self._kept.found) if self._with_kept else counts
 
     def _note(self, outputs: Sequence[Any]) -> None:
         """Keep a copy of each number that a backward pass of a counted step begins from."""
@@ -94,7 +95,7 @@ class _Steps:
         # After a step it is too early: torch is going through the hooks, of which the watch has one.
         if self._done == self._steps:
             self._watch.leave()
-            if not self._kept.begin(_EnoughSteps):
+            if not (self._with_kept and self._kept.begin(_EnoughSteps)):
                 raise _EnoughSteps
 
     def _extend_step(self) -> None:

@@ -112,7 +112,7 @@ def run_package_bisect(
     ledger = Ledger(request.ledger)
     ledger.check_writable()
     with _going_on(), measuring(progress.info, wait_s=request.wait_s), temporary_folder() as folder:
-        mixtures = Mixtures(side_environments(request.wanted, log=progress.info))
+        mixtures = Mixtures(side_environments(request.wanted, log=progress.info), project.root)
         if not mixtures.names:
             raise UsageError(
                 "no package differs between the two; `perfkit gate --base-with` compares environments"

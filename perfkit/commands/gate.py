@@ -17,7 +17,7 @@ from perfkit.errors import EXIT_INTERRUPTED, PerfkitError, RepositoryError, RunI
 from perfkit.gating.accept import accept, check_acceptances
 from perfkit.gating.compare import Record, compare_sides, describe
 from perfkit.gating.counters import check_valgrind, targets_to_count
-from perfkit.gating.coverage import Covered, cover, noticing
+from perfkit.gating.coverage import Covered, cover, expect_tracing, noticing
 from perfkit.gating.design import Terms, choose_method
 from perfkit.gating.explain import explain_benchmarks, notes_on
 from perfkit.gating.measuring import with_measuring_edits
@@ -140,7 +140,8 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
     source: Source = "environments" if request.of_environments else "gate"
     earlier = earlier_rows(ledger, pair, source=source)
     seed = continued_seed(request.seed, earlier)
-    with requested_sides(request, pair, project, seed=seed, progress=progress) as opened:
+    traced = _is_traced(request, project)
+    with requested_sides(request, pair, project, seed=seed, progress=progress, traced=traced) as opened:
         sides = opened.sides
         covered = _covered(request, opened, project, progress)
         surveyed = with_measuring_edits(
@@ -209,19 +210,22 @@ def _covered(
     request: GateRequest, opened: SurveyedSides, project: Project, progress: ComparisonProgress
 ) -> Covered:
     """Trace what the benchmarks run of a change, unless the configuration switches that off."""
-    same_code = project.config.gate.same_code
-    if not (same_code or request.time_all or request.uncovered == "fail"):
+    if not _is_traced(request, project):
         return Covered(survey=noticing(opened.sides, opened.survey))
     return cover(
         opened.sides,
         opened.survey,
-        time_all=request.time_all or not same_code,
+        time_all=request.time_all or not project.config.gate.same_code,
         always=request.time_all or request.uncovered == "fail",
         log=progress.info,
         budget_s=request.terms.budget_s,
         spent_s=time.monotonic() - opened.began,
         outputs=(request.ledger,),
     )
+
+
+def _is_traced(request: GateRequest, project: Project) -> bool:
+    return project.config.gate.same_code or request.time_all or request.uncovered == "fail"
 
 
 @contextmanager
@@ -236,8 +240,9 @@ def surveyed_sides(
     stage: Callable[[str], None] = ignore_log,
     environments: Mapping[Side, Sequence[str]] = MappingProxyType({}),
     rules: RulesOf = "base",
+    traced: bool = False,
 ) -> Iterator[SurveyedSides]:
-    """Hold the machine, lay out both sides, and collect their benchmarks."""
+    """Hold the machine, lay out both sides, and collect their benchmarks, which may be ``traced`` next."""
     with measuring(log, wait_s=wait_s) as waited_s:
         built = side_environments(environments, log=stage)
         # Building an environment may take minutes, which are no part of the budget.
@@ -245,6 +250,8 @@ def surveyed_sides(
         stage("checking out both sides")
         with open_sides(pair, project, scope, environments=built) as sides:
             stage("collecting benchmarks")
+            if traced:
+                expect_tracing(sides)
             survey = take_survey(sides, margin=margin, rules=rules, log=stage)
             yield SurveyedSides(sides=sides, survey=survey, began=began, waited_s=waited_s)
 
@@ -260,7 +267,13 @@ def resolve_request(request: GateRequest, project: Project) -> SidePair:
 
 @contextmanager
 def requested_sides(
-    request: GateRequest, pair: SidePair, project: Project, *, seed: int, progress: ComparisonProgress
+    request: GateRequest,
+    pair: SidePair,
+    project: Project,
+    *,
+    seed: int,
+    progress: ComparisonProgress,
+    traced: bool = False,
 ) -> Iterator[SurveyedSides]:
     """Log which sides are compared, and open them as they are asked for."""
     scope = Scope(benchmarks=request.benchmarks, select=request.select, seed=seed, target=request.target)
@@ -275,6 +288,7 @@ def requested_sides(
         stage=progress.info,
         environments=request.environments,
         rules=request.rules,
+        traced=traced,
     ) as opened:
         rules = Rules.of(project.config, margin=request.terms.margin)
         dropped = (

@@ -22,7 +22,13 @@ from perfkit.errors import (
 from perfkit.identity import utc_now
 from perfkit.ledger.annotations import KeptState, keep_state, read_states
 from perfkit.ledger.history.alarms import find_drifts, find_gate_drifts, find_rises, find_silences
-from perfkit.ledger.history.change_points import find_change_points, noise_of, shifts_of, without_machine
+from perfkit.ledger.history.change_points import (
+    find_change_points,
+    machine_moved,
+    noise_of,
+    shifts_of,
+    without_machine,
+)
 from perfkit.ledger.history.same_code import Kind, SameCode
 from perfkit.ledger.history.trends import Facts, Order, arrange, chained, on_branch, places_by_run
 from perfkit.ledger.queries import Meant
@@ -102,7 +108,7 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
     commits |= commit_facts(project.root, inside)
     points = [_with_suspects(point, facts, Order.of(commits.values())) for point in points]
     released = max((order.place(sha) for sha in tags.values() if sha in order.places), default=-1.0)
-    drifts = (*find_gate_drifts(gates, facts, since=released), *find_drifts(trends, points, facts))
+    drifts = (*find_gate_drifts(gates, facts, since=released), *find_drifts(trends, points, common, facts))
     silences = find_silences(
         trends,
         now=utc_now(),
@@ -113,7 +119,7 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
     whole = HistoryReport(
         trends=tuple(trends),
         points=tuple(points),
-        shifts=tuple(shifts_of(common, trends, points, facts.is_sentinel)),
+        shifts=tuple(shifts_of(common, trends, points, facts)),
         creeps=drifts,
         rises=tuple(find_rises(trends, points, drifts, common, facts)),
         silences=tuple(
@@ -259,6 +265,18 @@ def _facts(
         rules = Rules.of(project.config, margin=None)
         return under_rules(Benchmark(name=benchmark, version=""), rules).margin
 
+    own_sentinels = _sentinels(project)
+    has_own = any(own_sentinels(trend.benchmark) for trend in found.trends)
+
+    @functools.cache
+    def moved(before: tuple[str, ...], after: tuple[str, ...], ratio: float) -> bool | None:
+        runs = () if has_own else tuple(run for run in (*before, *after) if run in found.files)
+        known = ledger.facts_of_runs({run: found.files[run] for run in runs}) if runs else {}
+        # Commits that took turns in one run were measured on the machine as it was then.
+        distinct = (dict.fromkeys(side) for side in (before, after))
+        sides = [[known[run][0].facts for run in side if run in known] for side in distinct]
+        return machine_moved(sides[0], sides[1], ratio)
+
     return Facts(
         order=order,
         facts_of=lambda runs: ledger.facts_of_runs({run: found.files[run] for run in runs}),
@@ -266,11 +284,12 @@ def _facts(
         commits_of=commits_after_first,
         changes_code=functools.cache(functools.partial(_changes_code, project)),
         gate_between=functools.partial(_gate_between, ledger, gates, order),
-        is_sentinel=_sentinels(project),
+        is_sentinel=own_sentinels,
         margin_of=margin_of,
         origins={origin: sha for origin, sha in origins.items() if sha in order.places},
         accepted=accepted,
         acquitted=acquitted,
+        machine_moved=moved,
     )
 
 

@@ -175,7 +175,7 @@ def describe(sides: OpenSides, surveyed: Survey, method: Method, record: Record)
         run_id=new_run_id(),
         recorded_at=utc_now(),
         commits={side: sides.pair.side(side).commit for side in SIDES},
-        machine=read_machine(),
+        machine=read_machine(timed=True),
         environment=read_environment(
             variables, torch_settings=surveyed.torch, installed=installed.get("head")
         ),
@@ -323,6 +323,7 @@ class _Comparing:
             self.sides.launcher.warm_up(self.surveyed.libraries)
             self.sides.launcher.narrow(self._compared)
             self.progress.info("measuring")
+            self.sides.launcher.prepare()
             timing.run(schedule(seed=self.method.seed), self.progress)
         return timing
 

@@ -45,6 +45,13 @@ class Covered:
     notes: tuple[str, ...] = ()
 
 
+def expect_tracing(sides: OpenSides) -> None:
+    """Have the processes that list benchmarks trace what they import, where ``cover`` is likely to trace."""
+    changed = find_changed(sides, (), sides.project.output_paths)
+    if changed.files and not changed.others and not sides.environments:
+        sides.launcher.trace_imports(tops_of(sides))
+
+
 def cover(
     sides: OpenSides,
     surveyed: Survey,
@@ -64,7 +71,7 @@ def cover(
     project, and into ``outputs``, is no difference. Of the budget, ``spent_s`` are over.
     """
     compared = (*surveyed.compared, *surveyed.numbers)
-    changed = find_changed(sides, surveyed, (*sides.project.output_paths, *outputs))
+    changed = find_changed(sides, surveyed.laid, (*sides.project.output_paths, *outputs))
     nodes = [one.benchmark.name for one in compared]
     if not compared or sides.environments or not changed.files:
         same = {} if sides.environments else dict.fromkeys(nodes, "")
@@ -116,7 +123,7 @@ def cover(
 
 def noticing(sides: OpenSides, surveyed: Survey) -> Survey:
     """Mark the benchmarks of a change that asks whether it is measured, all of them, as nothing is traced."""
-    return _noticing(surveyed, find_changed(sides, surveyed, ()))
+    return _noticing(surveyed, find_changed(sides, surveyed.laid, ()))
 
 
 def _noticing(surveyed: Survey, changed: Changed) -> Survey:
@@ -126,7 +133,6 @@ def _noticing(surveyed: Survey, changed: Changed) -> Survey:
 
 
 def _decide(sides: OpenSides, nodes: Sequence[str], changed: Changed, seconds: float) -> Decision:
-    sides.launcher.narrow(nodes)
     # In a large suite one that takes much of the time is not traced, as many others would be left out for it.
     share = min(max(_LEAST_OF_IT, _FEW / len(nodes)), 1.0)
     limit_s = min(share * seconds, sides.project.config.gate.limit)
@@ -169,14 +175,14 @@ def tops_of(sides: OpenSides) -> Mapping[Side, Path]:
     return found
 
 
-def find_changed(sides: OpenSides, surveyed: Survey, outputs: Collection[Path]) -> Changed:
-    """Return what differs between the checkouts, or did before head's files were laid over base."""
+def find_changed(sides: OpenSides, laid: Sequence[str], outputs: Collection[Path]) -> Changed:
+    """Return what differs between the checkouts, or did before head's files were ``laid`` over base."""
     tops, folder = tops_of(sides), project_folder(sides)
     found = set(differing_files(tops["base"], tops["head"]))
-    found |= {str(folder / file) for file in _replaced(sides.roots.base, surveyed.laid)}
+    found |= {str(folder / file) for file in _replaced(sides.roots.base, laid)}
     places = [*_relative(outputs, sides.pair.head.source)]
     written = frozenset(file for file in found if any(_lies_in(file, place) for place in places))
-    return replace(sort_changed(found - written, reader_of(sides, surveyed.laid)), outputs=written)
+    return replace(sort_changed(found - written, reader_of(sides, laid)), outputs=written)
 
 
 def _replaced(base: Path, laid: Sequence[str]) -> Iterator[str]:

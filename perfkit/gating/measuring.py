@@ -127,7 +127,7 @@ class _Edits:
         known = changed_files(self.sides.pair)
         if known is not None:
             return known
-        found = self.surveyed.changed or find_changed(self.sides, self.surveyed, ())
+        found = self.surveyed.changed or find_changed(self.sides, self.surveyed.laid, ())
         return found.files | found.outputs
 
     @cached_property

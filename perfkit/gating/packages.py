@@ -56,6 +56,8 @@ _ALONE = 0.5
 _LEAST = math.log(1.01)
 _ENDS = 2
 _MOST_STEPS = 3
+# The fact that identifies both environments between which a mixture lies.
+_ENDS_FACT = "environments"
 
 
 class PackageMeasuring(Meter, Protocol):
@@ -80,6 +82,8 @@ class PackageMeasuring(Meter, Protocol):
         """Return the times of two environments."""
 
 
+# A step, its packages, and those that were upgraded before it.
+_Narrowed = tuple[Step, tuple[str, ...], tuple[str, ...]]
 Opening = Callable[[Sequence[Group]], AbstractContextManager[PackageMeasuring]]
 
 
@@ -95,6 +99,7 @@ class _Found:
     log_ratio: float = 0.0
     levels: tuple[Level | None, Level | None] = (None, None)
     explanation: Explanation | None = None
+    left: tuple[int, int, float] | None = None
 
 
 @dataclass(kw_only=True)
@@ -141,25 +146,40 @@ class PackageSearch:
         groups = [frozenset(order[:place]) for place in range(len(order) + 1)]
         found = self._search(groups)
         if found.conclusion.status != "found":
-            return found.conclusion, (), self._left(found, order)
-        guilty = tuple(self._guilty(step, order) for step in found.steps[:_MOST_STEPS])
-        return found.conclusion, guilty, None
+            left = found.left and LeftPackages(
+                packages=order[found.left[0] - 1 : found.left[1]], probability=found.left[2]
+            )
+            return found.conclusion, (), left
+        guilty = [
+            self._guilty(one, part, before)
+            for step in found.steps[:_MOST_STEPS]
+            for one, part, before in self._narrowed(step, order)
+        ]
+        return found.conclusion, tuple(guilty), None
 
-    def _left(self, found: _Found, order: Sequence[str]) -> LeftPackages | None:
-        if found.conclusion.status != "undecided":
-            return None
-        if not found.steps:
-            return LeftPackages(packages=tuple(order), probability=1.0)
-        step = found.steps[0]
-        return LeftPackages(
-            packages=tuple(order[place - 1] for place in step.places), probability=step.probability
-        )
+    def _narrowed(self, step: Step, order: Sequence[str], base: Group = frozenset()) -> list[_Narrowed]:
+        """Return the steps within a step, each with its packages and those that were upgraded before it.
 
-    def _guilty(self, step: Step, order: Sequence[str]) -> GuiltyPackages:
+        Where the first of several packages broke the environment until the last one mended it, those between
+        may have no part in that: they are tried first, then the last without the first.
+        """
+        part = tuple(order[place - 1] for place in step.places)
+        before = (*base, *order[: step.places[0] - 1])
+        first, *middle = part
+        turned = self.mixtures.order(before, [*middle, first])
+        groups = [frozenset((*before, *turned[:place])) for place in range(len(turned) + 1)]
+        if turned != part and not all(self.mixtures.problem(one) for one in groups[1:-1]):
+            found = self._search(groups, part_of=step)
+            if found.conclusion.status == "found" and all(len(one.places) < len(part) for one in found.steps):
+                return [
+                    narrow for one in found.steps for narrow in self._narrowed(one, turned, frozenset(before))
+                ]
+        return [(step, part, before)]
+
+    def _guilty(self, step: Step, part: tuple[str, ...], before: Sequence[str]) -> GuiltyPackages:
         """Return the packages of a step, with those that it needs to cost anything."""
-        blamed = [tuple(order[place - 1] for place in step.places)]
-        before = order[: step.places[0] - 1]
-        needed = self.mixtures.with_needed(blamed[0])
+        blamed = [part]
+        needed = self.mixtures.with_needed(part)
         alone = self._search([frozenset(), needed], part_of=step)
         confirmed = _is_found(alone, step)
         while not confirmed and len(blamed) < _MOST_TOGETHER and alone.conclusion.status != "undecided":
@@ -171,9 +191,8 @@ class PackageSearch:
             found = self._search(groups, part_of=step)
             if found.conclusion.status != "found":
                 break
-            largest = found.steps[0]
-            blamed.append(tuple(further[place - 1] for place in largest.places))
-            before = further[: largest.places[0] - 1]
+            _, part, before = self._narrowed(found.steps[0], further, needed)[0]
+            blamed.append(part)
             needed = self.mixtures.with_needed(needed | set(blamed[-1]))
             alone = self._search([frozenset(), needed], part_of=step)
             confirmed = _is_found(alone, step)
@@ -227,12 +246,17 @@ class PackageSearch:
                     raise
                 self.notes[str(error)] = None
                 return _Found(Conclusion(steps=(), status="undecided", why=str(error)), ())
-            conclusion = search.run([1.0] * (len(groups) - 1))
+            weights = [1.0] * (len(groups) - 1)
+            conclusion = search.run(weights)
             for place in (one for step in conclusion.steps[:_MOST_STEPS] for one in step.places[:-1]):
-                if (why := search.unusable.get(place)) is not None:
+                why = search.unusable.get(place)
+                if why is not None and not any(note.endswith(why) for note in self.notes):
                     self.notes[f"not measured: {meter.name(place)}: {why}"] = None
             sure = conclusion.status == "found"
             found = _Found(conclusion, conclusion.steps)
+            if conclusion.status == "undecided":
+                low, high, _, probability = search.left(weights)
+                found.left = low, high, probability
             if len(groups) == _ENDS:
                 found.log_ratio = statistics.median(search.pairs[0, 1])
                 found.levels = meter.levels(0, len(groups) - 1)
@@ -296,6 +320,8 @@ class PackageMeter(PairMeter):
     def _place_of(self, row: Row) -> int | None:
         """Return the place of the environment of a row."""
         facts, now = row.environment.facts, self.environment.facts
+        if facts.get(_ENDS_FACT) != self._mixtures.ends:
+            return None
         settings = {name for name in {**facts, **now} if name.isupper()}.difference(self._mixtures.names)
         if any(facts.get(name) != now.get(name) for name in settings):
             return None
@@ -326,6 +352,7 @@ class PackageMeter(PairMeter):
                 torch_settings=self._settings.get(side, {}),
                 installed={
                     PYTHON: self._mixtures.python,
+                    _ENDS_FACT: self._mixtures.ends,
                     **{
                         fact_of(name): version or ABSENT
                         for name, version in self._mixtures.versions(self._groups[place]).items()

@@ -487,6 +487,8 @@ class PairMeter:
         """Return a side's benchmark, or why it is not there."""
         wanted = self.benchmark.name if self.benchmark else self._wanted.benchmark
         names = meant_by(wanted, listed.found)
+        if not names and self.benchmark is None:
+            names = tuple(one for one in listed.found if meant_by(wanted, [one.partition("[")[0]]))
         if len(names) > 1:
             raise UsageError(
                 f'--benchmark "{wanted}" could mean {", ".join(names[:_MOST_NAMED])}; give more of it'

@@ -17,6 +17,8 @@ Cause = Literal["code", "environment", "machine"]
 State = Literal["open", "accepted", "ignored"]
 # The origin that a drift is counted from.
 Origin = Literal["gates", "best", "release", "base"]
+# What a chart visibly does without a clear change point or drift.
+RiseKind = Literal["rise", "step", "possible step", "to and fro", "two levels", "weekly"]
 # Two runs of the same code rarely differ by more than this many times what runs of it differ by.
 _TIMES_THE_SPREAD = 2.0
 
@@ -156,10 +158,12 @@ class Creep:
 
 @dataclass(frozen=True, kw_only=True)
 class Rise:
-    """A benchmark that visibly changed up to ``until`` without a clear change point or drift: no alarm.
+    """A benchmark whose chart visibly changed up to ``until`` without a clear change point or drift.
 
-    ``runs`` runs have followed a probable step between two commits; 0 where the level rose little by little,
-    or made so many ``changes`` that undo one another, by ``ratio`` in the median.
+    ``runs`` runs have followed a step between two commits, which is probable or may be chance; if the level
+    stays, ``needed`` more should show, 0 where that is not known. A level that goes to and fro, or alternates
+    between two, made ``changes`` of ``ratio`` that undo one another; a weekly one is slower on ``days``.
+    ``cause`` is None where no sentinel shows it.
     """
 
     benchmark: str
@@ -169,6 +173,15 @@ class Rise:
     ratio: float
     runs: int = 0
     changes: int = 0
+    kind: RiseKind = "rise"
+    needed: int = 0
+    days: tuple[str, ...] = ()
+    cause: Cause | None = None
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether the level keeps coming back, so that no commit made it."""
+        return self.kind in {"to and fro", "two levels", "weekly"}
 
 
 @dataclass(frozen=True, kw_only=True)

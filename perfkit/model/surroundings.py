@@ -47,8 +47,10 @@ class SurroundingsReport:
 
 # These identify a machine.
 _IDENTITY = frozenset({"cpu", "logical_cpus", "ram_gib", "gpus"})
+# What fixed work took in a run, a sentinel of the machine.
+MACHINE_SPEEDS = ("python_loop_ms", "matrix_product_ms")
 # These are of the moment, or names.
-_PASSING = frozenset({"node", "load_1min"})
+_PASSING = frozenset({"node", "load_1min", *MACHINE_SPEEDS})
 # So end those facts of a device that are read anew around each launch.
 _OF_A_LAUNCH = ("_before", "_after", "_reserved_bytes")
 # Devices that differ by less are equal, in degrees and as a share of a clock.

@@ -251,7 +251,7 @@ class Recorder:
             ledger=ledger,
             commit=commit,
             # The machine is read before anything runs, so that its load is not that of the session.
-            machine=read_machine(),
+            machine=read_machine(timed=True),
             proven_root=Path(root) if root else None,
             asked_explicitly=given is not None,
             counting=_counting(config, project),

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
@@ -34,7 +34,7 @@ from perfkit.repo.files import describe_folder, hash_files, source_names
 from perfkit.repo.git import outside_repository, try_git
 from perfkit.repo.prepare import caches
 from perfkit.runner.commands import SAFE_PATH, Interpreter, run_command, tail_of
-from perfkit.temporary import remove_folder
+from perfkit.temporary import remove_folder, temporary_folder
 
 MOST_KEPT = 8
 PYTHON = "python"
@@ -48,6 +48,9 @@ _OPTION = re.compile(r"(?:-r|--requirement)[ =]*(.+)")
 _INCLUDING = ("-r", "-c", "--requirement", "--constraint")
 _VARIABLE = re.compile(r"([A-Z_][A-Z0-9_]*)=(?!=)(.*)")
 _FILES = (".txt", ".toml", ".lock")
+# Where a package is built from, and at which commit, branch or tag.
+_BRANCH = re.compile(r"git\+(\w+://[^/\s]*/[^@#\s]*)(?:@([^#\s;]+))?")
+_COMMIT = re.compile("[0-9a-f]{40}")
 _HARNESS = ("pytest", "pytest-benchmark")
 _MOST_REASON = 400
 _T = TypeVar("_T")
@@ -233,6 +236,8 @@ def requirements_of(value: str, side: Side) -> Requirements:
             f"{option} is no requirement; write it as pip does (numpy==2.4.0), or name a file of"
             " requirements, the folder of an environment, or a variable (OMP_NUM_THREADS=1)"
         )
+    if file.parent.name == "bin" and file.name.startswith("python") and file.is_file():
+        raise UsageError(f"{option} is a Python; name the folder of its environment: {file.parents[1]}")
     if file.is_dir() and not any((file / name).is_file() for name in ("pyproject.toml", "setup.py")):
         raise UsageError(f"{option} is a folder without bin/python; make an environment there, or name one")
     if file.exists():
@@ -255,34 +260,51 @@ def _project_name(folder: Path) -> str:
 
 
 def _lines_of(file: Path, option: str) -> Iterator[str]:
-    """Yield the lines of requirements that a file stands for."""
-    if file.name == "uv.lock":
+    """Yield the lines of requirements that a file stands for; a lock may have any name."""
+    content: dict[str, Any] = {}
+    why: Exception | None = None
+    try:
+        content = tomllib.loads(read_text(file))
+    except (OSError, ValueError) as error:
+        why = error
+    if "package" in content and "version" in content:
         yield from _exported(file, option)
-    elif file.suffix != ".toml":
+    elif "package" in content or file.name == "Pipfile.lock":
+        raise UsageError(
+            f"{option}: locks of Poetry, PDM and Pipenv are not read; export it to a file of requirements:"
+            " poetry export, pdm export, or pipenv requirements"
+        )
+    elif file.suffix != ".toml" and "packages" not in content:
         # Both installers read the rest of such a line as a shell does.
         yield f"-r {shlex.quote(str(file))}"
     else:
         try:
-            content = tomllib.loads(read_text(file))
             if "packages" in content:
                 for one in content["packages"]:
                     marker = f" ; {one['marker']}" if "marker" in one else ""
                     yield f"{one['name']}=={one['version']}{marker}"
             else:
                 yield from content["project"].get("dependencies", ())
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise UsageError(
                 f"{option}: neither a pylock.toml whose packages have versions nor a pyproject.toml with a"
-                f" [project] ({error}); export it to a file of requirements"
+                f" [project] ({why or error}); export it to a file of requirements"
             ) from error
 
 
 def _exported(file: Path, option: str) -> list[str]:
+    """Return the requirements of a lock of uv, whose project lies beside it, or here."""
     uv = _uv()
     if uv is None:
         raise UsageError(f"{option}: only uv reads uv.lock: install it, or export a file of requirements")
     command = [uv, "export", "--frozen", "--no-emit-project", "--no-hashes", "--no-header", "--no-annotate"]
-    done = subprocess.run(command, cwd=file.parent, capture_output=True, text=True, check=False)
+    with temporary_folder() as folder:
+        beside, place = file.with_name("pyproject.toml"), file.parent
+        if file.name != "uv.lock" or not beside.is_file():
+            place = folder
+            shutil.copy(file, place / "uv.lock")
+            shutil.copy(beside if beside.is_file() else "pyproject.toml", place / "pyproject.toml")
+        done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
     if done.returncode:
         raise UsageError(f"{option}: uv cannot export it: {installer_error(done.stderr.splitlines())}")
     return done.stdout.splitlines()
@@ -299,7 +321,8 @@ def environment_key(lines: Sequence[str]) -> str:
         {
             "python": f"{sys.version} {sys.base_prefix} {sys.prefix} {platform.platform()}",
             "wanted": "\n".join(lines),
-            "files": repr([_content(place) for place in _named_places(lines)]),
+            "files": repr([content_of(place) for place in _named_places(lines)]),
+            "branches": repr([try_git(Path.cwd(), "ls-remote", *one) for one in _named_branches(lines)]),
             "installed": "\n".join(
                 sorted(f"{name}=={version}" for name, version in probe.packages().items())
             ),
@@ -308,6 +331,14 @@ def environment_key(lines: Sequence[str]) -> str:
             "installer": "uv" if _uv() else "pip",
         }
     )
+
+
+def _named_branches(lines: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the repositories that requirements name with what may move there: a branch, or a tag."""
+    files = (place for place in _named_places(lines) if place.is_file() and place.suffix in _FILES)
+    texts = [*lines, *(read_text(file, errors="replace") for file in files)]
+    found = _BRANCH.findall("\n".join(texts))
+    return sorted({(url, ref or "HEAD") for url, ref in found if not _COMMIT.fullmatch(ref)})
 
 
 def _named_places(lines: Sequence[str], folder: Path | None = None) -> list[Path]:
@@ -343,7 +374,8 @@ def _read_lines(file: Path) -> list[str]:
         raise UsageError(f"cannot read the requirements {file} ({error.strerror or error})") from error
 
 
-def _content(place: Path) -> str:
+def content_of(place: Path) -> str:
+    """Return a hash of a file, or of what a package is built of in a folder."""
     if place.is_file():
         return fingerprint({"content": place.read_bytes().hex()})
     listed = try_git(place, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
@@ -370,7 +402,13 @@ def kept_folder(key: str, build: Callable[[Path], None]) -> Path:
     place = caches() / "environments" / key
     if not (place / COMPLETE).is_file():
         remove_folder(place)
-        place.mkdir(parents=True)
+        try:
+            place.mkdir(parents=True)
+        except OSError as error:
+            raise NotMeasuredError(
+                f"cannot keep an environment in {place.parent} ({error.strerror}); name another place by"
+                " XDG_CACHE_HOME"
+            ) from error
         try:
             build(place)
         except BaseException:
@@ -470,7 +508,8 @@ def installer_error(lines: Sequence[str]) -> str:
     by_pip = "; ".join(map(str.strip, itertools.takewhile(str.strip, conflict)))
     by_uv = " ".join(line.strip(_DRAWN) for line in _from_first(lines, "×", "error:"))
     marked = " ".join(_from_first(lines, "ERROR:")[:1]).removeprefix("ERROR:").strip()
-    reason = by_pip or by_uv or marked or " ".join(lines[-1:])
+    # A traceback ends in what it is about.
+    reason = by_pip or by_uv or marked.removesuffix("Exception:") or " ".join(lines[-1:])
     return reason if len(reason) <= _MOST_REASON else f"{reason[:_MOST_REASON]}…"
 
 

@@ -17,6 +17,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from perfkit.errors import NotMeasuredError, UsageError
+from perfkit.identity import fingerprint
 from perfkit.model import SIDES, Side
 from perfkit.repo.environments import (
     PRESENT,
@@ -25,12 +26,44 @@ from perfkit.repo.environments import (
     SideEnvironment,
     answer_of,
     changed_members,
+    content_of,
 )
 from perfkit.runner.commands import Interpreter
 
 _PROBE = """
-import json, os, re, sys
+import base64, hashlib, json, os, re, sys
 from importlib import metadata
+from urllib.parse import unquote, urlsplit
+
+def hash_of(file):
+    with open(file, "rb") as opened:
+        return base64.urlsafe_b64encode(hashlib.sha256(opened.read()).digest()).rstrip(b"=").decode()
+
+def sources(top):
+    for folder, inner, files in os.walk(top):
+        if "pyvenv.cfg" in files:
+            inner[:], files = [], []
+        inner[:] = [name for name in inner if name[0] != "." and name != "__pycache__"]
+        for file in files:
+            if file.endswith((".py", ".so")):
+                yield os.path.join(folder, file)
+
+def content(one, files, source):
+    # Hashes were listed when a package was installed; files that were written later are hashed anew.
+    if source:
+        found = [(os.path.relpath(file, source), hash_of(file)) for file in sources(source)]
+    else:
+        listed = [file for file in files if str(file).endswith(".dist-info/RECORD")]
+        then = os.stat(one.locate_file(listed[0])).st_mtime_ns if listed else 0
+        found = []
+        for file in files:
+            place, name = os.path.join(one.locate_file(""), str(file)), str(file)
+            is_other = re.search("__pycache__|/bin/|[.]dist-info/(?!METADATA$|entry_points.txt$)", name)
+            if not is_other and os.path.isfile(place) and os.access(place, os.R_OK):
+                is_listed = file.hash and os.stat(place).st_mtime_ns <= then
+                found.append((name, file.hash.value if is_listed else hash_of(place)))
+    return hashlib.sha256(repr(sorted(found)).encode()).hexdigest()
+
 found, hidden, folders = {}, [], []
 for one in metadata.distributions():
     name = re.sub(r"[-_.]+", "-", one.metadata["Name"] or "").lower()
@@ -40,24 +73,42 @@ for one in metadata.distributions():
     files = None if one.files is None else [str(file) for file in one.files]
     package = {"version": one.version, "folder": folder, "files": files, "requires": one.requires or []}
     if name and name not in found:
+        direct = json.loads(one.read_text("direct_url.json") or "{}")
+        is_editable = direct.get("dir_info", {}).get("editable")
+        source = unquote(urlsplit(direct["url"]).path) if is_editable else ""
+        package["source"], package["commit"] = source, direct.get("vcs_info", {}).get("commit_id", "")
+        package["content"] = content(one, one.files or (), source)
         found[name] = package
     elif name:
         hidden.append(package)
 print(json.dumps({"base": sys._base_executable, "folders": folders, "packages": found, "hidden": hidden}))
 """
-_LIMIT_S = 120.0
+_SHOWN_DIGITS = 7
+_REST = "files of no package"
 # Lines that a virtual environment begins with.
 _SETTINGS = "home = {home}\ninclude-system-site-packages = false\n"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Package:
-    """An installed package; ``files`` are relative to ``folder``, None where no list was kept."""
+    """An installed package; ``files`` are relative to ``folder``, None where no list was kept.
+
+    ``content`` is a hash of its code, ``commit`` the one that it was built from, and ``source`` the folder
+    that an editable one is imported from.
+    """
 
     version: str
     folder: str
     files: tuple[str, ...] | None
     requires: tuple[str, ...]
+    content: str = ""
+    commit: str = ""
+    source: str = ""
+
+    @property
+    def build(self) -> str:
+        """The version with what tells it from another build of it."""
+        return f"{self.version} ({(self.commit or self.content)[:_SHOWN_DIGITS]})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,10 +140,25 @@ class _Needed:
 class Mixtures:
     """All environments between two; a group names what is in head's version: packages, Python, variables."""
 
-    def __init__(self, environments: Environments) -> None:
+    def __init__(self, environments: Environments, root: Path) -> None:
         self._ends = environments
         self._content = {side: answer_of(environments[side].interpreter, _PROBE, _Content) for side in SIDES}
-        self.changes = changed_members(environments)
+        base, head = (self._content[side].packages for side in SIDES)
+        # The project itself is measured at a commit.
+        own = {name for found in (base, head) for name, one in found.items() if one.source == str(root)}
+        rebuilt = {
+            name: (base[name].build, head[name].build)
+            for name in sorted((base.keys() & head.keys()) - own)
+            if base[name].version == head[name].version and base[name].content != head[name].content
+        }
+        self.changes = {**self._others(), **rebuilt, **changed_members(environments)}
+        # Launches between other environments are not comparable, nor those from before these were changed.
+        self.ends = fingerprint(
+            {
+                side: repr(sorted((name, one.build) for name, one in found.items() if name not in own))
+                for side, found in {"base": base, "head": head}.items()
+            }
+        )
         folders = dict.fromkeys(one for side in SIDES for one in self._content[side].folders)
         self._listed = {folder: _listing(folder) for folder in folders}
         pythons = [environments[side].python for side in SIDES]
@@ -241,6 +307,9 @@ class Mixtures:
             for name, one in self._content[side].packages.items()
             if name in self.changes
         }
+        # What lies in a folder of one side alone is not of the other.
+        base, head = (set(self._content[side].folders) for side in SIDES)
+        mixed |= base ^ head
         shared = self._shared_tops()
         chosen = [
             (name, self._content[self._side(name, group)].packages.get(name))
@@ -249,16 +318,47 @@ class Mixtures:
         for _, one in chosen:
             if one is not None and one.folder in mixed:
                 _link_package(one, shared, site)
-        owned = {
-            (one.folder, top)
-            for side in SIDES
-            for one in (*self._content[side].packages.values(), *self._content[side].hidden)
-            for top in _tops(one)
-        }
-        for folder in self._listed:
-            if folder in mixed:
-                _link_rest(Path(folder), {top for where, top in owned if where == folder} | shared, site)
+        for place in self._rest(self._side(_REST, group)):
+            if str(place.parent) in mixed:
+                _link(place, site / place.name)
         return [folder for folder in self._listed if folder not in mixed]
+
+    def _rest(self, side: Side) -> list[Path]:
+        """Return what no package of a side owns, such as files that were put there by hand."""
+        known = self._content[side]
+        shared = self._shared_tops()
+        owned = {(one.folder, top) for one in (*known.packages.values(), *known.hidden) for top in _tops(one)}
+        return [
+            entry
+            for folder in known.folders
+            if Path(folder).is_dir()
+            for entry in sorted(Path(folder).iterdir())
+            if entry.exists()
+            and (folder, entry.name) not in owned
+            and entry.name not in {"__pycache__", PRESENT, *shared}
+        ]
+
+    def _others(self) -> dict[str, tuple[str | None, str | None]]:
+        """Return what differs besides packages: files of none, and the build of one Python."""
+        base, head = (self._content[side] for side in SIDES)
+        rest = [
+            {
+                place.name: content_of(place)
+                for place in reversed(self._rest(side))
+                if not {*base.folders} & {*head.folders} & {str(place.parent)}
+            }
+            for side in SIDES
+        ]
+        names = sorted(name for name in {**rest[0], **rest[1]} if rest[0].get(name) != rest[1].get(name))
+        files = [{name: one[name] for name in names if name in one} for one in rest]
+        described = [
+            f"{', '.join(one)} ({fingerprint(one)[:_SHOWN_DIGITS]})" if one else None for one in files
+        ]
+        pythons = [
+            f"{self._ends[side].python} ({Path(self._content[side].base).resolve()})" for side in SIDES
+        ]
+        found = {_REST: (described[0], described[1]), PYTHON: (pythons[0], pythons[1])}
+        return {name: pair for name, pair in found.items() if pair[0] != pair[1]}
 
     def _shared_tops(self) -> frozenset[str]:
         """Return the files and folders at the top that several packages have parts of."""
@@ -274,10 +374,12 @@ def _holds(needed: _Needed, version: str | None) -> bool:
     return needed.holds(version)
 
 
-def _listing(folder: str) -> frozenset[str]:
-    """Return the names and versions of the packages in a folder, which may be gone by now."""
+def _listing(folder: str) -> frozenset[tuple[str, int]]:
+    """Return which packages are in a folder, which may be gone by now, and since when."""
     infos = (".dist-info", ".egg-info")
-    return frozenset(entry.name for entry in Path(folder).glob("*-info") if entry.suffix in infos)
+    return frozenset(
+        (one.name, one.stat().st_mtime_ns) for one in Path(folder).glob("*-info") if one.suffix in infos
+    )
 
 
 def _name_of(text: str) -> str | None:
@@ -308,13 +410,6 @@ def _link_package(one: _Package, shared: Collection[str], site: Path) -> None:
             place = Path(os.path.normpath(site / file))
             place.parent.mkdir(parents=True, exist_ok=True)
             _link(folder / file, place)
-
-
-def _link_rest(folder: Path, owned: Collection[str], site: Path) -> None:
-    """Link what no package owns, such as files that were put there by hand."""
-    for entry in sorted(folder.iterdir()):
-        if entry.name not in owned and entry.name not in ("__pycache__", PRESENT):
-            _link(entry, site / entry.name)
 
 
 def _link(source: Path, target: Path) -> None:

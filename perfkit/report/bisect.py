@@ -291,7 +291,8 @@ def _guilty_lines(one: GuiltyPackages) -> Iterator[str]:
         yield f"before: {_level(one.before, 's')}; after: {_level(one.after, 's')}"
     if any(len(part) > 1 for part in one.together):
         yield 'packages joined by "or" were not measured one without the other'
-    yield f"next: to undo it, {' and '.join(map(_undone, one.together[0]))}"
+    if one.ratio > 1:
+        yield f"next: to undo it, {' and '.join(map(_undone, one.together[0]))}"
 
 
 def _undone(one: PackageChange) -> str:
@@ -299,7 +300,10 @@ def _undone(one: PackageChange) -> str:
         return f"unset {one.name}" if one.base is None else f"set {one.name}={visible(one.base)}"
     if one.base is None:
         return f"leave {one.name} out"
-    return f"use {one.base}" if one.name == "python" else f"pin {one.name}=={one.base}"
+    if one.name == "python":
+        return f"use {one.base}"
+    # Another build of the same version cannot be pinned by it.
+    return f"use {one.name} {one.base}" if "(" in one.base else f"pin {one.name}=={one.base}"
 
 
 def _packages_closing(report: PackagesReport) -> str:

@@ -15,7 +15,17 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from perfkit.model.change_log import GateRatio
-from perfkit.model.history import ChangePoint, CommitFacts, Creep, HistoryReport, Moved, Rise, Shift, Silence
+from perfkit.model.history import (
+    Cause,
+    ChangePoint,
+    CommitFacts,
+    Creep,
+    HistoryReport,
+    Moved,
+    Rise,
+    Shift,
+    Silence,
+)
 from perfkit.model.results import WALL_TIME, Metric
 from perfkit.report.console import visible
 from perfkit.report.counts import amount_text
@@ -214,22 +224,33 @@ def shift_sentence(shift: Shift) -> str:
     )
 
 
+_BY_SENTINEL: Mapping[Cause, str] = {
+    "machine": ". The machine changed: the built-in sentinel moved as well",
+    "code": ". The built-in sentinel did not change, so code did",
+    "environment": "",
+}
+
+
 def rise_sentence(rise: Rise) -> str:
     """Return how far a benchmark rose or stepped, and a command to find the cause, without a full stop."""
     since, until = short_sha(rise.since), short_sha(rise.until)
     check = f"`perfkit gate --base {since} --head {until}`"
-    if rise.changes:
-        size = f"{100 * (rise.ratio - 1):.1f} %"
-        return f"goes to and fro by some {size}, {rise.changes} times since {since}, and none of it lasts"
-    if rise.runs:
-        few = _RUNS_OF_A_STEP - rise.runs
-        more = f"{counted(few, 'more run')} will show, or {check}" if few > 0 else f"Check with {check}"
-        size = change_text(rise.ratio, WALL_TIME)
-        return f"probably {size} since {until}, {counted(rise.runs, 'run')} ago. {more}"
-    return (
-        f"{change_text(rise.ratio, WALL_TIME)} than at its best level, {since}, without a clear change point"
-        f" or drift, so it may be the machine. Check with {check}"
-    )
+    size = f"{100 * (rise.ratio - 1):.1f} %"
+    changed = change_text(rise.ratio, WALL_TIME)
+    ago = f"{counted(rise.runs, 'run')} ago"
+    few = max(_RUNS_OF_A_STEP - rise.runs, 0) if rise.kind == "step" else rise.needed
+    more = f". {counted(few, 'more run')} should show, or {check}" if few else f". Check with {check}"
+    if rise.cause is not None:
+        more = _BY_SENTINEL[rise.cause] + (more if rise.cause == "code" else "")
+    return {
+        "to and fro": f"goes to and fro by some {size}, {rise.changes} times since {since}; none of it lasts",
+        "two levels": f"changed {rise.changes} times between two levels, {size} apart, since {since}",
+        "weekly": f"{size} slower on {' and '.join(rise.days)} than on other days since {since}",
+        "step": f"probably {changed} since {until}, {ago}{more}",
+        "possible step": f"may be {changed} since {until}, {ago}: undecided{more}",
+        "rise": f"{changed} than at its best level, {since}, without a clear change point or drift"
+        f"{', so it may be the machine' if rise.cause is None else ''}{more}",
+    }[rise.kind]
 
 
 def stopped_sentence(silence: Silence) -> str:
@@ -311,15 +332,17 @@ def history_verdict(report: HistoryReport) -> str:
     losses = sum(point.worse for point in opened)
     stopped = sum(bool(one.stopped) for one in report.silences)
     drifts = sum(one.cause == "code" for one in report.creeps)
-    probable = sum(bool(one.runs) for one in report.rises)
-    habits = sum(bool(one.changes) for one in report.rises)
+    rises = Counter(
+        "pattern" if one.is_pattern else one.kind for one in report.rises if one.cause != "machine"
+    )
     counts = (
         (losses, "unreviewed regression", ""),
         (len(opened) - losses, "unreviewed improvement", ""),
         (drifts, "benchmark", " drifted"),
-        (probable, "benchmark", " probably changed"),
-        (len(report.rises) - probable - habits, "benchmark", " rose for an unclear cause"),
-        (habits, "benchmark", " going to and fro"),
+        (rises["step"], "benchmark", " probably changed"),
+        (rises["rise"], "benchmark", " rose for an unclear cause"),
+        (rises["possible step"], "benchmark", " may have changed"),
+        (rises["pattern"], "benchmark", " going to and fro"),
         (stopped, "machine", " stopped measuring"),
         (len(report.silences) - stopped, "benchmark", " no longer measured"),
     )
@@ -397,17 +420,26 @@ def _shift_text(shift: Shift, opened: Iterable[ChangePoint], names: Mapping[str,
     return text
 
 
-def _rise_texts(rises: Sequence[Rise], names: Mapping[str, str]) -> Iterator[Text]:
-    """Yield a text for each rise, and for the probable steps that benchmarks made together."""
+def rises_together(rises: Iterable[Rise]) -> Iterator[tuple[str, list[Rise]]]:
+    """Yield each rise with its sentence, but in one the probable steps that benchmarks made together."""
     together: dict[tuple[str, ...], list[Rise]] = {}
     for one in rises:
-        own = one.benchmark if not one.runs else "faster" if one.ratio < 1 else "slower"
-        together.setdefault((one.machine_id, one.since, one.until, own), []).append(one)
-    for found in list(together.values())[:_MOST_TOGETHER]:
-        who = names[found[0].benchmark] if len(found) == 1 else f"{len(found)} benchmarks together"
+        own = one.benchmark if one.kind != "step" else "faster" if one.ratio < 1 else "slower"
+        together.setdefault((one.machine_id, one.since, one.until, own, one.cause or ""), []).append(one)
+    for found in together.values():
         sentence = rise_sentence(replace(found[0], ratio=statistics.median(one.ratio for one in found)))
-        why = ". Either the machine changed or shared code did" if len(found) > 1 else ""
-        yield Text.assemble(("unclear ", "bold yellow"), f"  {who}: {sentence}{why}.")
+        unknown = len(found) > 1 and found[0].cause is None
+        why = ". Either the machine changed or shared code did" if unknown else ""
+        yield f"{sentence}{why}", found
+
+
+def _rise_texts(rises: Sequence[Rise], names: Mapping[str, str]) -> Iterator[Text]:
+    for sentence, found in itertools.islice(rises_together(rises), _MOST_TOGETHER):
+        who = names[found[0].benchmark] if len(found) == 1 else f"{len(found)} benchmarks together"
+        first = found[0]
+        quiet = first.is_pattern or first.cause == "machine"
+        label = "pattern " if first.is_pattern else "machine " if quiet else "unclear "
+        yield Text.assemble((label, "dim" if quiet else "bold yellow"), f"  {who}: {sentence}.")
 
 
 def _silence_texts(silences: Sequence[Silence], names: Mapping[str, str]) -> Iterator[Text]:

@@ -506,11 +506,16 @@ def _profiled(summary: ProfileSummary) -> Iterator[RenderableType | None]:
     # Calls that wait are in the table of waits.
     entries = tuple(entry for entry in summary.entries if entry.kind != "wait")
     reading = reading_of(replace(summary, entries=entries), summary.name)
-    ratio = summary.distortion("cprofile") or 1.0
-    slowed = f", {ratio:.1f} x the clean step" if ratio > _SLOWED else ""
+    slowed = _slowed(summary, "cprofile")
     yield Text(f"in the cProfile pass ({human_seconds(profiled.total_s)}{slowed}):")
     yield _waits(reading)
     yield from _functions(reading)
+
+
+def _slowed(summary: ProfileSummary, name: PassName) -> str:
+    """Return how much longer the steps of a pass took than clean ones, where that distorts its figures."""
+    ratio = summary.distortion(name) or 1.0
+    return f", {ratio:.1f} x the clean step" if ratio > _SLOWED else ""
 
 
 def _roles(summary: ProfileSummary) -> Iterator[RenderableType]:
@@ -542,7 +547,8 @@ def _backward(summary: ProfileSummary) -> Table | None:
     # The operators' seconds are of all steps that the trace holds, the set-up's too.
     watched_s = traced.step_s[traced.profiled_from :]
     whole_s = sum(watched_s)
-    table = named_table("backward, by operator (torch pass)", "calls", _unit(len(watched_s)), "share")
+    title = f"backward, by operator (torch pass{_slowed(summary, 'torch')})"
+    table = named_table(title, "calls", _unit(len(watched_s)), "share")
     for node in summary.backward[:_ENTRIES]:
         each_s = human_seconds(node.cumulative_s / max(len(watched_s), 1))
         share = human_percent(node.cumulative_s / whole_s if whole_s else None)
@@ -554,7 +560,7 @@ def _lines(summary: ProfileSummary) -> Table | None:
     timed = summary.pass_named("lines")
     if timed is None or not summary.lines:
         return None
-    table = named_table("lines, by time", "hits", _unit(timed.steps), "share")
+    table = named_table(f"lines, by time{_slowed(summary, 'lines')}", "hits", _unit(timed.steps), "share")
     for one in summary.lines[:_ENTRIES]:
         name = Text(f"{Path(one.file).name}:{one.line} {one.text}")
         each_s, share = human_seconds(one.seconds / max(timed.steps, 1)), one.seconds / timed.total_s

@@ -33,6 +33,8 @@ _TITLES: Mapping[str, str] = {
     "architecture": "architecture",
     "governor": "CPU governor",
     "load_1min": "load of the last minute",
+    "python_loop_ms": "fixed Python loop in ms",
+    "matrix_product_ms": "fixed matrix product in ms",
     "python": "Python",
     "cuda": "CUDA of torch",
     "threads": "threads of torch",

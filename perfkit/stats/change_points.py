@@ -13,7 +13,9 @@ import itertools
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -59,10 +61,18 @@ _SURE, _SURE_CHANCE, _CLARITY_PER_TENTH = 17.0, 0.01, 4.0
 _FEWEST_TO_AND_FRO, _SHUFFLES = 8, 2000
 
 
-# A likely step has three runs on a side, and stands out in a chart: by 3 % and 2.5 deviations. One in a
-# hundred trends of identical code has one that is as clear. Outliers count up to six deviations.
-_FEWEST_LIKELY, _LIKELY, _MOST_OFF, _RECENT = 3, 10.0, 6.0, 100
-_VISIBLE, _VISIBLE_SDS = 0.03, 2.5
+# A likely step has three runs on a side. Outliers count up to six deviations.
+_FEWEST_LIKELY, _MOST_OFF, _RECENT = 3, 6.0, 100
+# It stands out in a chart by so much, by so many deviations and so clearly: one in a hundred trends of
+# identical code has one that is as clear. Of those that may be chance, a smaller one is further off.
+_PROBABLE = (0.03, 2.5, 10.0)
+_POSSIBLE = ((0.03, 2.0, 4.0), (0.01, 4.0, 6.0))
+# This many more runs are asked for at most, twice as many as it takes if they are as those after the step.
+_MOST_MORE_RUNS = 12
+# Two levels are this many deviations apart, each has a fifth of the runs, and they alternate.
+_APART_SDS, _LEAST_SHARE, _FEWEST_SWITCHES = 5.0, 0.2, 6
+# A weekly pattern is looked for in the runs of three weeks.
+_WEEKS, _WEEKDAYS = 3, 7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,13 +161,47 @@ def describe_step(levels: Sequence[float] | FloatArray, place: int, *, chance: f
     return _describe_one(values, tame(logs - np.median(logs)), (low, place, high), chance)
 
 
-def likely_step(levels: Sequence[float] | FloatArray) -> tuple[int, float] | None:
+class LikelyStep(NamedTuple):
+    """A step that a person would see, which may be chance unless it is ``probable``.
+
+    If the level stays as it is after the step, ``needed`` more runs should show; 0 where that is not known.
+    """
+
+    place: int
+    ratio: float
+    probable: bool
+    needed: int = 0
+
+
+def likely_step(levels: Sequence[float] | FloatArray) -> LikelyStep | None:
     """Return the step of the last 100 runs that a person would see: its first run and its ratio.
 
     The runs are compared with one median and with two, as if they scattered by the law of Laplace.
     """
     earlier = max(len(levels) - _RECENT, 0)
     logs = np.log(np.asarray(levels[earlier:], dtype=np.float64))
+    found = _best_step(logs)
+    if found is None:
+        return None
+    place, change, *seen = found
+    probable = _stands_out(seen, _PROBABLE)
+    if not probable and not any(_stands_out(seen, least) for least in _POSSIBLE):
+        return None
+    needed, after = 0, logs[place:]
+    for more in range(1, _MOST_MORE_RUNS // 2 + 1) if not probable else ():
+        _, _, *then = _best_step(np.append(logs, np.resize(after, more))) or found
+        if _stands_out(then, _PROBABLE):
+            needed = 2 * more
+            break
+    return LikelyStep(earlier + place, math.exp(change), probable, needed)
+
+
+def _stands_out(seen: Sequence[float], least: Sequence[float]) -> bool:
+    return all(one >= other for one, other in zip(seen, least, strict=True))
+
+
+def _best_step(logs: FloatArray) -> tuple[int, float, float, float, float] | None:
+    """Return the place and change of the best step, its size, also in deviations, and its clarity."""
     places = [
         place
         for place in range(_FEWEST_LIKELY, len(logs) - _FEWEST_LIKELY + 1)
@@ -174,8 +218,60 @@ def likely_step(levels: Sequence[float] | FloatArray) -> tuple[int, float] | Non
     place = min(off, key=off.__getitem__)
     change = float(np.median(logs[place:]) - np.median(logs[:place]))
     clarity = len(logs) * math.log((scatter(logs) + len(logs) * _LEAST_SD) / off[place])
-    seen = clarity >= _LIKELY and abs(change) >= max(_VISIBLE, _VISIBLE_SDS * sd)
-    return (earlier + place, math.exp(change)) if seen else None
+    return place, change, abs(change), abs(change) / sd, clarity
+
+
+def two_levels(levels: Sequence[float] | FloatArray) -> tuple[int, float] | None:
+    """Return how often the last 100 runs alternate between two levels, and their ratio; else None."""
+    logs = np.log(np.asarray(levels[-_RECENT:], dtype=np.float64))
+    fewest = math.ceil(_LEAST_SHARE * len(logs))
+    if len(logs) < 4 * SHORTEST:
+        return None
+    ordered = np.sort(logs - logs.mean())
+    cuts = np.arange(fewest, len(logs) - fewest + 1)
+    sums = ordered.cumsum()[cuts - 1]
+    cut = int(cuts[(sums**2 / cuts + sums**2 / (len(logs) - cuts)).argmax()])
+    lower, upper = ordered[:cut], ordered[cut:]
+    sd = max(math.sqrt((lower.var() * cut + upper.var() * len(upper)) / len(logs)), _LEAST_SD)
+    apart = float(np.median(upper) - np.median(lower))
+    switches = int(np.count_nonzero(np.diff(logs - logs.mean() > (lower[-1] + upper[0]) / 2)))
+    by_chance = 2 * cut * len(upper) / len(logs)
+    alternates = switches >= max(_FEWEST_SWITCHES, by_chance / 2)
+    return (switches, math.exp(apart)) if alternates and apart >= max(_PROBABLE[0], _APART_SDS * sd) else None
+
+
+def weekly(
+    levels: Sequence[float] | FloatArray, times: Sequence[datetime]
+) -> tuple[tuple[int, ...], float] | None:
+    """Return the days of the week, 0 for Monday, on which the last 100 runs are slow, and by what ratio."""
+    logs = np.log(np.asarray(levels[-_RECENT:], dtype=np.float64))
+    times = times[-_RECENT:]
+    if len(logs) < _WEEKS * _WEEKDAYS or (max(times) - min(times)).days < _WEEKDAYS * (_WEEKS - 1):
+        return None
+    days = np.array([time.weekday() for time in times])
+    width = 2 * _WEEKDAYS + 1
+    starts = np.clip(np.arange(len(logs)) - _WEEKDAYS, 0, len(logs) - width)
+    off = logs - _moving_medians(logs, width)[starts]
+    medians = {int(day): float(np.median(off[days == day])) for day in np.unique(days)}
+    middle = (min(medians.values()) + max(medians.values())) / 2
+    slow = tuple(day for day, median in medians.items() if median > middle)
+    is_slow = np.isin(days, slow)
+    if min(np.count_nonzero(is_slow), np.count_nonzero(~is_slow)) < _FEWEST_LIKELY:
+        return None
+    apart = float(np.median(off[is_slow]) - np.median(off[~is_slow]))
+    sd = _SD_PER_MAD * float(
+        np.median(np.abs(off - np.where(is_slow, apart, 0.0) - np.median(off[~is_slow])))
+    )
+    if apart < max(_PROBABLE[0], _PROBABLE[1] * sd):
+        return None
+    # The days explain more than they would if the runs were shuffled.
+    clipped = np.clip(off - np.median(off), -apart, apart)
+    shares = (days[:, None] == np.arange(_WEEKDAYS)) / np.maximum(
+        np.bincount(days, minlength=_WEEKDAYS), 1
+    ) ** 0.5
+    shuffled = np.random.default_rng(0).permuted(np.tile(clipped, (_SHUFFLES, 1)), axis=1)
+    further = np.square(shuffled @ shares).sum(axis=1) >= np.square(clipped @ shares).sum()
+    return (slow, math.exp(apart)) if np.mean(further) <= _SURE_CHANCE / 10 else None
 
 
 def tame(logs: FloatArray) -> FloatArray:

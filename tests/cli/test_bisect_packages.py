@@ -14,16 +14,21 @@ from test_gate_environments import variables
 from wheels import write_wheel
 
 from perfkit.errors import NotMeasuredError
-from perfkit.repo.environments import side_environments
+from perfkit.repo.environments import Environments, side_environments
 from perfkit.repo.mixed import Mixtures
 
-_IDLE = tuple(f"idle{number}" for number in range(6))
+_IDLE = tuple(f"idle{number}" for number in range(5))
 _NAMES = (*_IDLE, "alone", "left", "needy", "right")
 SUITE = """
 import os
+import time
 
 import alone
+import pytest
 import right
+
+# Other processes do not take this time.
+pytestmark = pytest.mark.benchmark(timer=time.thread_time)
 
 def test_alone(benchmark):
     benchmark.pedantic(alone.run, rounds=5, iterations=20)
@@ -34,6 +39,15 @@ def test_together(benchmark):
 def test_level(benchmark):
     units = int(os.environ.get("LEVEL", "10"))
     benchmark.pedantic(alone.spin, args=(units,), rounds=5, iterations=20)
+
+def test_breaking(benchmark):
+    import idle3
+    assert alone.NEW == idle3.NEW, "idle3 is of another age"
+    benchmark.pedantic(alone.run, rounds=5, iterations=20)
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_of_two(benchmark, n):
+    benchmark(int)
 
 def test_only_old(benchmark):
     assert not right.left.NEW, "left is too new"
@@ -48,10 +62,13 @@ def _write_wheels(place: Path) -> None:
     for version, new in (("1.0", False), ("2.0", True)):
         for name in _IDLE:
             write_wheel(wheels, name, version, f"NEW = {new}\n")
-        text = (
-            f"{SPIN}\ndef run():\n    return spin({20 if new else 10})\n\ndef idle():\n    return spin(10)\n"
+        run, idle = (
+            f"def run():\n    return spin({20 if new else 10})\n",
+            "def idle():\n    return spin(10)\n",
         )
-        write_wheel(wheels, "alone", version, text)
+        write_wheel(wheels, "alone", version, f"NEW = {new}\n{SPIN}\n{run}\n{idle}")
+        # Two builds of one version.
+        write_wheel(place / ("new" if new else "old"), "rebuilt", "1.0", f"NEW = {new}\n")
         write_wheel(wheels, "left", version, f"NEW = {new}\n", data="share/left.txt")
         write_wheel(wheels, "needy", version, "", needs=f"left=={version}")
         write_wheel(wheels, "right", version, _RIGHT.format(spin=SPIN, new=new))
@@ -85,7 +102,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     place = tmp_path_factory.mktemp("packages")
     _write_wheels(place)
     for name, version in (("old", "1.0"), ("new", "2.0")):
-        (place / f"{name}.txt").write_text("".join(f"{one}=={version}\n" for one in _NAMES))
+        rebuilt = place / name / "rebuilt-1.0-py3-none-any.whl"
+        (place / f"{name}.txt").write_text("".join(f"{one}=={version}\n" for one in _NAMES) + f"{rebuilt}\n")
     project = git_project(place, {"tests/test_speed.py": SUITE, "pyproject.toml": CONFIGURATION})
     return Scene(place=place, project=project)
 
@@ -107,6 +125,13 @@ def test_packages_that_only_together_cost_are_named_both(scene: Scene) -> None:
     # needy needs the version of left.
     assert {2, 1} == {len(part) for part in found["together"]}
     assert "pin" in (scene.place / "test_together.md").read_text()
+
+
+def test_packages_between_two_that_break_each_other_are_not_named(scene: Scene) -> None:
+    code, report, _ = scene.bisect("test_breaking")
+    (found,) = report["found"]
+    assert (0, True) == (code, found["confirmed"])
+    assert [{"alone", "idle3"}] == [{one["name"] for one in part} for part in found["together"]]
 
 
 def test_what_was_measured_is_not_measured_again(scene: Scene) -> None:
@@ -138,6 +163,10 @@ def test_an_end_that_cannot_run_is_named(scene: Scene) -> None:
         (("HEAD~1",), "GOOD is for ranges of commits"),
         (("--metric", "syncs"), "--metric is for ranges of commits"),
         (("--confidence", "0.4"), "--confidence must be at least 0.5"),
+        (
+            ("--benchmark", "test_of_two"),
+            '--benchmark "test_of_two" could mean tests/test_speed.py::test_of_two[1]',
+        ),
     ],
 )
 def test_what_means_nothing_is_refused(scene: Scene, arguments: tuple[str, ...], expected: str) -> None:
@@ -146,12 +175,17 @@ def test_what_means_nothing_is_refused(scene: Scene, arguments: tuple[str, ...],
     assert f"perfkit: {expected}" in error
 
 
-def test_mixtures_know_what_goes_together(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def ends(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Environments:
     for name, value in variables(scene.place).items():
         monkeypatch.setenv(name, value)
     wanted = {"base": [str(scene.place / "old.txt")], "head": [str(scene.place / "new.txt")]}
-    mixtures = Mixtures(side_environments(wanted, log=lambda _: None))  # type: ignore[arg-type]
-    assert set(_NAMES) == set(mixtures.names)
+    return side_environments(wanted, log=lambda _: None)  # type: ignore[arg-type]
+
+
+def test_mixtures_know_what_goes_together(scene: Scene, ends: Environments) -> None:
+    mixtures = Mixtures(ends, scene.project.root)
+    assert {*_NAMES, "rebuilt"} == set(mixtures.names)
     order = mixtures.order()
     assert 1 == abs(order.index("left") - order.index("needy"))
     assert {"left", "needy"} == mixtures.with_needed(["left"])
@@ -159,9 +193,18 @@ def test_mixtures_know_what_goes_together(scene: Scene, monkeypatch: pytest.Monk
     assert mixtures.problem(["right", "idle3"]) is None
     versions = mixtures.lay(["right"], scene.place / "mixture").packages
     assert ("2.0", "1.0") == (versions["right"], versions["left"])
-    mixtures.lay(["left", "needy"], scene.place / "other")
+    mixtures.lay(["left", "needy", "rebuilt"], scene.place / "other")
+    built = [next((scene.place / name).glob("lib/python*/site-packages")) for name in ("mixture", "other")]
+    assert ["NEW = False\n", "NEW = True\n"] == [(site / "rebuilt.py").read_text() for site in built]
     found = {name: (scene.place / name / "share/left.txt").read_text() for name in ("mixture", "other")}
     assert {"mixture": "1.0", "other": "2.0"} == found
+
+    # Launches from before a package was edited in its place say nothing about it.
+    edited, again = (built[0] / "rebuilt.py").resolve(), Mixtures(ends, scene.project.root)
+    edited.write_text("NEW = None\n")
+    after = Mixtures(ends, scene.project.root)
+    edited.write_text("NEW = False\n")
+    assert mixtures.ends == again.ends == Mixtures(ends, scene.project.root).ends != after.ends
 
     (info,) = (scene.place / "mixture").glob("lib/python*/site-packages/alone-1.0.dist-info")
     added = info.resolve().with_name("more-1.0.dist-info")
@@ -169,3 +212,15 @@ def test_mixtures_know_what_goes_together(scene: Scene, monkeypatch: pytest.Monk
     with pytest.raises(NotMeasuredError, match="were changed during the search"):
         mixtures.lay(["alone"], scene.place / "third")
     added.rmdir()
+
+
+def test_a_file_of_no_package_is_a_suspect_of_its_own(scene: Scene, ends: Environments) -> None:
+    (site,) = Path(ends["head"].interpreter.python).parents[1].glob("lib/python*/site-packages")
+    (site / "by_hand.py").touch()
+    mixtures = Mixtures(ends, scene.project.root)
+    places = [scene.place / "with idle0", scene.place / "with files of no package"]
+    for place in places:
+        mixtures.lay([place.name.removeprefix("with ")], place)
+    linked = [len([*place.glob("lib/*/site-packages/by_hand.py")]) for place in places]
+    (site / "by_hand.py").unlink()
+    assert [0, 1] == linked

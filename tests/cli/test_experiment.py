@@ -137,7 +137,7 @@ def test_the_report_is_written(project: ExperimentProject, done: tuple[int, str,
 
 
 SCRIPT = """
-import argparse, json, torch
+import argparse, json, os, struct, torch
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--batch_size", type=int, required=True)
@@ -150,12 +150,23 @@ for step in range(6):
     print(f"step {step}: accuracy {step / 10 + size}")
 with open("results.json", "w") as file:
     json.dump({"tests": [{"recall": 0.5}]}, file)
+os.makedirs("runs", exist_ok=True)
+with open("runs/events.out.tfevents.1", "wb") as file:
+    for value in (0.5, 0.25):
+        # An event's time and step, and a summary of one value: its tag and number.
+        one = b"\\x0a\\x04loss\\x15" + struct.pack("<f", value)
+        summary = b"\\x0a" + bytes([len(one)]) + one
+        event = b"\\x09" + bytes(8) + b"\\x10\\x07\\x2a" + bytes([len(summary)]) + summary
+        file.write(struct.pack("<Q", len(event)) + bytes(4) + event + bytes(4))
 """
 OF_SCRIPT = """
 target = "main.py"
 blocks = 2
 factors.batch_size = [4, 8]
-returned = {accuracy = 'accuracy ([.0-9]+)', recall = "results.json:tests.0.recall"}
+[returned]
+accuracy = 'accuracy ([.0-9]+)'
+recall = "results.json:tests.0.recall"
+loss = "runs/*tfevents*:loss"
 """
 
 
@@ -165,8 +176,9 @@ def test_a_scripts_own_options_and_results_are_found(project: ExperimentProject)
     code, out, err = project.run("run", "script.toml", "--json", "-")
 
     assert code in {0, 3}, err
-    found = {(one["responses"]["accuracy"], one["responses"]["recall"]) for one in json.loads(out)["trials"]}
-    assert {(4.5, 0.5), (8.5, 0.5)} == found
+    names = ("accuracy", "recall", "loss")
+    found = {tuple(one["responses"][name] for name in names) for one in json.loads(out)["trials"]}
+    assert {(4.5, 0.5, 0.25), (8.5, 0.5, 0.25)} == found
 
     (project.root / "script.toml").write_text(OF_SCRIPT.replace("accuracy (", "no such thing ("))
     code, _, err = project.run("run", "script.toml")

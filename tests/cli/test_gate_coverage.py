@@ -180,7 +180,8 @@ def _project(place: Path, files: dict[str, str]) -> GitProject:
 
 @pytest.fixture
 def project(tmp_path: Path) -> GitProject:
-    return _project(tmp_path, {BENCH: BENCHMARKS, **_app()})
+    notes = f"with open({str(tmp_path / 'imports')!r}, 'a') as file:\n    file.write('x')\n"
+    return _project(tmp_path, {BENCH: notes + BENCHMARKS, **_app()})
 
 
 def test_a_benchmark_without_changed_code_is_not_timed(project: GitProject) -> None:
@@ -210,10 +211,13 @@ def test_a_benchmark_without_changed_code_is_not_timed(project: GitProject) -> N
     assert gated.exit_code == judged.exit_code
 
 
-def test_where_nothing_changed_runs_the_first_line_states_it(project: GitProject) -> None:
+def test_where_nothing_changed_runs_the_first_line_states_it(project: GitProject, tmp_path: Path) -> None:
     project.commit(_app(other=20 * SLOWER))
 
     gated = project.gate("--base", "HEAD^", *FAST)
+
+    # Each side was imported once.
+    assert "xx" == (tmp_path / "imports").read_text()
 
     assert {"SAME CODE"} == {*gated.verdicts.values()}
     assert 0 == gated.exit_code

@@ -12,6 +12,7 @@ from gating import CONFIGURATION, SLOWER, Gated, GitProject, benchmark, git_proj
 
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row
+from perfkit.model.surroundings import MACHINE_SPEEDS
 
 pytestmark = pytest.mark.alone
 
@@ -224,6 +225,7 @@ def test_a_second_gate_continues_the_test_of_the_first(continued: Continued) -> 
     assert f"continues the test of earlier gates on this pair: {continued.first.run_id[-12:]}" in second.notes
     for name, one in second.comparisons.items():
         assert one["estimate"]["launches"] == 1 + own[f"tests/test_speed.py::{name}", "head"]
+    assert all({*MACHINE_SPEEDS} <= {*row.machine.facts} for row in rows)
 
 
 def test_what_is_decided_is_not_measured_again(continued: Continued) -> None:

@@ -108,16 +108,26 @@ class Scene:
         ]
         Ledger(self.ledger).append(same)
 
-    def measure_together(self, levels: dict[str, Callable[[int], float]], machine: float) -> None:
-        """Record a run of all these benchmarks at each commit, a day apart, on a machine that scatters so."""
+    def measure_together(
+        self,
+        levels: dict[str, Callable[[int], float]],
+        machine: float,
+        speed: Callable[[int], float] | None = None,
+    ) -> None:
+        """Record a run of all these benchmarks at each commit, a day apart, on a machine that scatters so.
+
+        In each run fixed work took ``speed`` ms.
+        """
         source = random.Random(7)  # noqa: S311 (noise, not a secret)
         rows = []
         for number, sha in enumerate(self.shas):
             factor = 1 + source.gauss(0, machine)
+            facts = {"python_loop_ms": f"{speed(number) * factor:.4g}"} if speed else {}
+            place = replace(MACHINE, facts={**MACHINE.facts, **facts})
             for name, seconds in levels.items():
                 level = seconds(number) * factor * (1 + source.gauss(0, 0.005))
                 row = build_row(level, level, name=name, sha=sha, run=f"all-{number:012}")
-                rows.append(replace(row, recorded_at=BEGIN + timedelta(days=number)))
+                rows.append(replace(row, machine=place, recorded_at=BEGIN + timedelta(days=number)))
         Ledger(self.ledger).append(rows)
 
     def gate(self, ratio: float, *, seed: int = 0, noise: float = 0.002) -> None:
@@ -495,9 +505,30 @@ def test_a_step_of_few_runs_is_probable(scene: Scene, moved: int, since: int) ->
         (one.benchmark, one.since, one.until, one.runs) for one in report.rises
     ]
     assert all(abs(one.ratio - 1.08) < 0.02 for one in report.rises)
+    assert {"step"} == {one.kind for one in report.rises}
     assert f"{since - 34} more run" in rise_sentence(report.rises[0])
     assert ["unclear"] * moved + ["steady"] * (5 - moved) == [state_of(one).kind for one in series_of(report)]
     assert not history_verdict(report).startswith("Nothing")
+
+
+@pytest.mark.parametrize("cause", ["machine", "code"])
+def test_fixed_work_timed_in_each_run_shows_whether_the_machine_changed(scene: Scene, cause: str) -> None:
+    def together(since: int) -> HistoryReport:
+        shutil.rmtree(scene.ledger, ignore_errors=True)
+        step: Callable[[int], float] = lambda number: 1.0 if number < since else 1.1  # noqa: E731
+        speed = step if cause == "machine" else _steady
+        scene.measure_together(dict.fromkeys(SEVERAL, step), machine=0.005, speed=speed)
+        return scene.read()
+
+    clear, few = together(20), together(36)
+
+    (shift,) = clear.shifts
+    assert (cause, {cause}) == (shift.cause, {one.cause for one in clear.points})
+    assert (cause == "code") == history_exit_code(clear)
+    assert [cause] * len(SEVERAL) == [one.cause for one in few.rises]
+    kinds = {state_of(one).kind for one in series_of(few)}
+    assert {"moved" if cause == "machine" else "unclear"} == kinds
+    assert history_verdict(few).startswith("Nothing") == (cause == "machine")
 
 
 def test_a_level_that_goes_to_and_fro_is_named(scene: Scene) -> None:
@@ -510,8 +541,40 @@ def test_a_level_that_goes_to_and_fro_is_named(scene: Scene) -> None:
     (rise,) = report.rises
     assert (9, 0) == (rise.changes, rise.runs)
     assert "9 times" in rise_sentence(rise)
-    assert ["undone"] == [state_of(one).kind for one in series_of(report)]
+    assert ["pattern"] == [state_of(one).kind for one in series_of(report)]
     assert "1 benchmark going to and fro" in history_verdict(report)
+
+
+def test_patterns_a_possible_step_and_a_slow_rise_are_named(scene: Scene) -> None:
+    def is_weekend(number: int) -> bool:
+        return (BEGIN + timedelta(days=number)).weekday() >= 5
+
+    coin = random.Random(1)  # noqa: S311 (noise, not a secret)
+    levels: dict[str, Callable[[int], float]] = {
+        f"{NAME}_alternates": lambda _: coin.choice((1.0, 1.1)),
+        f"{NAME}_rests": lambda number: 1.1 if is_weekend(number) else 1.0,
+        f"{NAME}_rises": lambda number: 1.02 ** max(number - 17, 0),
+        NAME: lambda number: 1.0 if number < 37 else 1.045,
+    }
+    for seed, (name, seconds) in enumerate(levels.items(), start=1):
+        scene.measure(seconds, name=name, seed=seed)
+
+    report = scene.read()
+    found = {one.benchmark.rpartition("_")[2]: one for one in report.rises}
+    kinds = {one.benchmark.rpartition("_")[2]: state_of(one).kind for one in series_of(report)}
+
+    assert () == report.points
+    assert {"alternates": "two levels", "rests": "weekly", "a": "possible step"} == {
+        name: one.kind for name, one in found.items() if name != "rises"
+    }
+    assert ("Saturday", "Sunday") == found["rests"].days
+    assert 1.05 < found["alternates"].ratio < 1.15
+    assert (3, scene.shas[37]) == (found["a"].runs, found["a"].until)
+    assert found["a"].needed > 0
+    assert f"{found['a'].needed} more runs should show" in rise_sentence(found["a"])
+    assert kinds.pop("rises") in {"drift", "unclear"}
+    assert {"alternates": "pattern", "rests": "pattern", "a": "maybe"} == kinds
+    assert "1 benchmark may have changed" in history_verdict(report)
 
 
 def test_a_sentinel_that_drifts_as_well_acquits_the_commits(scene: Scene) -> None:

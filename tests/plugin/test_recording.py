@@ -108,6 +108,7 @@ def test_autosave_adds_one_file_with_a_row_per_benchmark(suite: pytest.Pytester)
     assert isinstance(ten.policy, PytestPolicy)
     assert (0.01, 5, False) == (ten.policy.max_time_s, ten.policy.min_rounds, ten.policy.disable_gc)
     assert {"python", "torch"} <= set(ten.environment.facts)
+    assert float(ten.machine.facts["python_loop_ms"]) > 0
 
 
 def test_a_session_that_is_killed_loses_no_benchmark_that_was_over(suite: pytest.Pytester) -> None:

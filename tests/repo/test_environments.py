@@ -87,14 +87,14 @@ def test_a_requirement_stands_for_itself_and_names_a_package() -> None:
 
 
 def test_a_file_stands_for_its_requirements(tmp_path: Path) -> None:
-    for name, text in (("some.txt", "numpy"), ("pylock.toml", PYLOCK), ("pyproject.toml", PROJECT)):
+    for name, text in (("some.txt", "numpy"), ("old.lock", PYLOCK), ("pyproject.toml", PROJECT)):
         (tmp_path / name).write_text(text)
     found = [
         requirements_of(text, "head")
         for text in (
             str(tmp_path / "some.txt"),
             f"-r {tmp_path / 'some.txt'}",
-            str(tmp_path / "pylock.toml"),
+            str(tmp_path / "old.lock"),
             str(tmp_path / "pyproject.toml"),
         )
     ]
@@ -112,10 +112,13 @@ def test_a_file_stands_for_its_requirements(tmp_path: Path) -> None:
     [
         ("pylock.toml", "[[packages]]\nname = 'x'\n", "neither a pylock.toml whose packages have versions"),
         ("pyproject.toml", "[tool.x]\n", "neither a pylock.toml whose packages have versions"),
+        ("poetry.lock", "[[package]]\nname = 'x'\n", "locks of Poetry, PDM and Pipenv are not read"),
+        ("bin/python3", "", "is a Python; name the folder of its environment"),
         ("broken.toml", "[", "neither a pylock.toml whose packages have versions"),
     ],
 )
 def test_a_damaged_file_is_reported(tmp_path: Path, name: str, text: str, expected: str) -> None:
+    (tmp_path / "bin").mkdir()
     (tmp_path / name).write_text(text)
     with pytest.raises(UsageError, match=expected) as caught:
         check_wanted({"base": [str(tmp_path / name)]})
@@ -258,6 +261,20 @@ def test_generated_files_and_submodules_are_part_of_a_project(repository: Reposi
 
     # What git ignores and no build reads may be large, and is passed over.
     assert 3 == len(keys)
+
+
+def test_an_environment_is_built_anew_where_a_branch_has_moved(
+    repository: Repository, tmp_path: Path
+) -> None:
+    sha = repository.commit({"m.py": ""})
+    (tmp_path / "all.txt").write_text(f"here @ git+file://{repository.root}#egg=here\n")
+    lines = list(requirements_of(str(tmp_path / "all.txt"), "base").lines)
+    fixed = [f"here @ git+file://{repository.root}@{sha}"]
+    before = environment_key(lines), environment_key(fixed)
+    repository.commit({"n.py": ""})
+
+    assert before[0] != environment_key(lines)
+    assert before[1] == environment_key(fixed)
 
 
 def test_a_project_that_its_repository_ignores_is_looked_at_all_the_same(repository: Repository) -> None:

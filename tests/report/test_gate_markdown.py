@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rendered import rendered
 from repositories import Repository
 from synthetic import build_comparison, build_count, build_report
 
@@ -16,6 +17,7 @@ from perfkit.model.differences import Amount, Part, Section
 from perfkit.repo.trailers import accepted_in
 from perfkit.report.gate.decision import next_step
 from perfkit.report.gate.markdown import annotation_lines, render_comment, render_without_report
+from perfkit.report.gate.terminal import gate_view
 
 
 def test_the_whole_comment_is_as_it_was() -> None:
@@ -97,6 +99,8 @@ def test_a_slowdown_by_packages_names_the_search_among_them() -> None:
     search += f" --benchmark {slower.benchmark.name}"
 
     assert search == next_step(report, {})[1]
+    broken = search.replace(" --benchmark", " \\\n    --benchmark")
+    assert broken in rendered(gate_view(report))
     assert f"`{search}`" == _what_to_do(report)[-1]
     alone = replace(head, facts={**base.facts, "torch": "2.0"})
     assert next_step(replace(report, environment=alone), {}) == ("", None)

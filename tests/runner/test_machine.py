@@ -11,14 +11,16 @@ import pytest
 import torch
 
 from perfkit.model.calibration import Condition
+from perfkit.model.surroundings import MACHINE_SPEEDS
 from perfkit.runner.machine.conditions import read_conditions, usable_cpus
 from perfkit.runner.machine.facts import read_environment, read_machine
 
 
 def test_a_machine_is_itself_at_every_reading() -> None:
-    first, second = read_machine(), read_machine()
+    first, second = read_machine(), read_machine(timed=True)
 
     assert first.machine_id == second.machine_id
+    assert all(0 < float(second.facts[name]) < 100 for name in MACHINE_SPEEDS)
     assert {"cpu", "logical_cpus", "ram_gib", "gpus", "load_1min"} <= set(first.facts)
 
 

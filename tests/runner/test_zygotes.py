@@ -16,13 +16,16 @@ from perfkit.gating.run import LockstepLaunches
 from perfkit.runner.lockstep import collection
 from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, Slot, schedule
 from perfkit.runner.lockstep.launcher import Launcher
+from perfkit.runner.lockstep.tracing import trace_sides
 
 # Reports what its process is like, once when it is imported and once in each launch.
 PROGRAM = """
-import json, os, tempfile
+import json, os, sys, tempfile
 state = {"calls": 0}
 def emit(what):
     found = {"what": what, "pid": os.getpid(), "parent": os.getppid(), "hash": hash("word")}
+    tools = map(sys.monitoring.get_tool, range(6)) if hasattr(sys, "monitoring") else ()
+    found["traced"] = any(tools) or sys.getprofile() is not None or hasattr(os.stat, "__code__")
     found |= {"temporary": tempfile.gettempdir(), "calls": state["calls"]}
     with open("seen.txt", "a") as file:
         print(json.dumps(found), file=file)
@@ -89,6 +92,42 @@ def test_launches_are_forked_after_the_import(trees: TwoTrees) -> None:
     assert {imported["pid"]} == {one["parent"] for one in launched}
     assert 3 == len({one["pid"] for one in launched}) == len({one["temporary"] for one in launched})
     assert [0, 0, 0] == [one["calls"] for one in launched]
+
+
+def test_launches_are_no_forks_of_what_traced_the_import(trees: TwoTrees) -> None:
+    with trees.launcher() as launcher:
+        launcher.trace_imports(trees.roots)
+        launcher.survey()
+        traces = trace_sides(launcher, nodes("test_it"), trees.roots, seconds=20, limit_s=20)
+        record = launch(launcher)
+
+    assert () == record.failures
+    assert nodes("test_it") == [*traces["base"].ran]
+    # Tracing has imported nothing once more.
+    (listed, served), (*traced, timed) = output(trees, "imported"), output(trees, "launched")
+    assert served["pid"] == timed["parent"]
+    assert [True, False, False] == [one["traced"] for one in (listed, served, timed)]
+    assert [True] * len(traced) == [one["traced"] for one in traced]
+    assert traced
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("test_plain.py", [False, True]), ("bench_plain.py", [True, True, False])]
+)
+def test_files_without_benchmarks_are_not_traced(trees: TwoTrees, name: str, expected: list[bool]) -> None:
+    for root in trees.roots.values():
+        (root / "benchmarks" / name).write_text("def test_plain(): pass\n")
+    with trees.launcher() as launcher:
+        launcher.trace_imports(trees.roots)
+        launcher.survey()
+        traces = trace_sides(launcher, nodes("test_it"), trees.roots, seconds=20, limit_s=20)
+        launch(launcher)
+
+    assert f"benchmarks/{name}" not in {file for file, _, _ in traces["head"].imported.codes}
+    # Where it is foreseen, the process that lists the benchmarks does not trace, and serves the launches.
+    imported, launched = output(trees, "imported"), output(trees, "launched")
+    assert expected == [one["traced"] for one in imported]
+    assert imported[expected.index(False)]["pid"] == launched[-1]["parent"]
 
 
 def test_groups_are_as_large_as_their_cost_allows(trees: TwoTrees) -> None:

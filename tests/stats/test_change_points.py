@@ -6,6 +6,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfkit.model.history import Stretch
-from perfkit.stats.change_points import SHORTEST, FloatArray, Step, find_steps, likely_step
+from perfkit.stats.change_points import (
+    SHORTEST,
+    FloatArray,
+    Step,
+    find_steps,
+    likely_step,
+    two_levels,
+    weekly,
+)
 from perfkit.stats.change_points import to_and_fro as habit
 from perfkit.stats.distributions import lower_bound
 
@@ -162,8 +171,22 @@ def test_three_runs_after_five_deviations_are_a_likely_step_and_outliers_are_non
 
     assert sum(one is not None and abs(one[0] - 37) <= 1 and 1.03 < one[1] < 1.08 for one in found) >= 85
     assert sum(likely_step(one) is not None for one in noise) <= 1
-    assert likely_step(_trend(steps={98: 1.3})[60:]) is None
+    step = likely_step(_trend(steps={98: 1.3})[60:])
+    assert step is None or not step.probable
     assert likely_step(_trend()[:8]) is None
+
+
+def test_patterns_are_found_by_what_keeps_coming_back() -> None:
+    noise = [_trend(seed=seed)[:30] for seed in range(40)]
+    stepped = [_trend(seed=seed, steps={15: 1.1})[:30] for seed in range(40)]
+    days = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=number) for number in range(30)]
+    tuesdays = np.array([1.1 if day.weekday() == 1 else 1.0 for day in days])
+    coin = np.random.default_rng(2).choice((1.0, 1.1), 30)
+
+    assert not any(two_levels(one) or weekly(one, days) for one in (*noise, *stepped))
+    assert sum((weekly(one * tuesdays, days) or ((),))[0] == (1,) for one in noise) >= 35
+    assert weekly(noise[0] * tuesdays, days[:1] * 30) is None
+    assert all(two_levels(one * coin) is not None for one in noise[:20])
 
 
 def test_few_runs_have_no_step() -> None:

@@ -2,141 +2,63 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.optim import SGD, Adam
+from torch import Tensor
 
-from perfkit.errors import UsageError
-from perfkit.features.tricks import equivalence, suite
-from perfkit.features.tricks.catalogue.pieces import constructing
-from perfkit.features.tricks.equivalence import Checks, LoopComparison, check, compare_sides
-from perfkit.features.tricks.records import Loop, TrickCase
+from perfkit.errors import NotMeasuredError, UsageError
+from perfkit.features.tricks.equivalence import FirstStep, compare_sides, compare_steps
+from perfkit.features.tricks.loop import LoopLaunches
+from perfkit.features.tricks.records import Equivalence, Loop, TrickCase
+from perfkit.features.tricks.suite import node_of
 from perfkit.features.tricks.trick import (
-    OnLoop,
     Pair,
     Trick,
     best_pair,
     choose,
     choose_for_loop,
+    patch_of,
     together,
     trick_named,
 )
+from perfkit.gating.rules import ComparedBenchmark
+from perfkit.model import SIDES, Benchmark
+from perfkit.runner.lockstep.launch import schedule
 
 
-def _train(scale: Callable[[], float] = lambda: 1.0) -> None:
-    model = nn.Linear(4, 2)
-    optimizer = Adam(model.parameters(), lr=0.1)
-    for _ in range(5):
-        optimizer.zero_grad()
-        (scale() * model(torch.randn(8, 4)).square().mean()).backward()
-        optimizer.step()
+def _step(gradient: float, update: float) -> FirstStep:
+    return FirstStep(gradients=[torch.tensor([gradient])], update=[torch.tensor([update])])
 
 
-def _seeded(scale: Callable[[], float] = lambda: 1.0) -> Callable[[], None]:
-    def run() -> None:
-        torch.manual_seed(0)
-        _train(scale)
+@pytest.mark.parametrize(
+    ("again", "new", "share"),
+    [
+        # The optimizer's own update is what is compared where the gradients are equal.
+        (_step(1.0, 2.0), _step(1.0, 2.01), 0.1),
+        (_step(1.0, 2.0), _step(1.0, 2.5), 5.0),
+        # Another training, by what it does to the loss.
+        (_step(1.0, 2.0), _step(0.5, 2.0), 10.0),
+        (_step(1.0, 2.0), _step(math.nan, 2.0), math.inf),
+        # A loop that does not repeat itself, and steps in which there is nothing to compare.
+        (_step(1.5, 2.0), _step(1.0, 2.0), None),
+        (FirstStep(), FirstStep(), None),
+    ],
+)
+def test_a_first_step_is_compared_with_that_of_two_runs(
+    again: FirstStep, new: FirstStep, share: float | None
+) -> None:
+    """A difference counts where the loop repeats itself."""
+    once = _step(1.0, 2.0) if again.gradients else FirstStep()
 
-    return run
+    found = compare_steps((once, again), new, 0.05)
 
-
-def test_another_way_to_compute_the_same_update_is_the_same() -> None:
-    """The optimizer's own update is what is compared where the gradients are equal."""
-    found = LoopComparison(_seeded()).with_tricks(["adam_fused"])
-
-    assert (True, True, "") == (found.equal, found.used, found.problem)
-    assert found.largest is not None
-    assert found.largest < 0.01
-
-
-def test_a_trick_that_a_loop_never_comes_by_is_not_used() -> None:
-    """An optimizer of another class is none of its business; of two tricks both have to be used."""
-    assert not LoopComparison(_seeded()).with_tricks(["sgd_fused"]).used
-    assert not LoopComparison(_seeded()).with_tricks(["adam_fused", "sgd_fused"]).used
-
-
-@pytest.mark.parametrize("gain", [0.5, 1.2, -1.0, float("nan")])
-def test_another_training_is_not_the_same(gain: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trick that changes the gradients, by what it does to the loss."""
-    # Each of three runs gets as far as its second backward pass.
-    scales = iter([1.0] * 4 + [gain] * 2)
-
-    @contextmanager
-    def nothing() -> Iterator[Callable[[], bool]]:
-        yield lambda: True
-
-    _stand_in(monkeypatch, nothing)
-
-    assert not LoopComparison(_seeded(lambda: next(scales))).with_tricks(["identical"]).equal
-
-
-def test_another_update_is_not_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though the gradients are."""
-    _stand_in(monkeypatch, lambda: constructing(Adam, lambda _: {"lr": 0.3}))
-
-    found = LoopComparison(_seeded()).with_tricks(["identical"])
-
-    assert not found.equal
-    assert pytest.approx(2 / 0.05, rel=1e-3) == found.largest
-
-
-def _stand_in(monkeypatch: pytest.MonkeyPatch, on_loop: OnLoop) -> None:
-    trick = replace(trick_named("identical"), on_loop=on_loop)
-    monkeypatch.setattr(suite, "trick_named", lambda _: trick)
-    monkeypatch.setattr(equivalence, "trick_named", lambda _: trick)
-
-
-def test_a_loop_that_does_not_repeat_itself_gives_no_answer() -> None:
-    """The reason is reported, with what to do."""
-    count = itertools.count(1)
-    found = LoopComparison(_seeded(lambda: float(next(count)))).with_tricks(["adam_fused"])
-
-    assert not found.equal
-    assert "two runs without it differ" in found.problem
-
-
-def test_a_loop_without_steps_gives_no_answer() -> None:
-    """As of an evaluation."""
-    found = LoopComparison(lambda: None).with_tricks(["one_thread"])
-
-    assert not found.equal
-    assert "takes no step of an optimizer" in found.problem
-
-
-def test_a_step_without_gradients_gives_no_answer() -> None:
-    """It is no loop without steps."""
-    parameter = nn.Parameter(torch.ones(1))
-
-    found = LoopComparison(SGD([parameter], lr=0.1).step).with_tricks(["sgd_fused"])
-
-    assert not found.equal
-    assert "has no gradients" in found.problem
-
-
-def test_the_loop_is_left_before_its_second_step() -> None:
-    """What follows is not waited for, however long it is."""
-    steps: list[int] = []
-
-    def run() -> None:
-        torch.manual_seed(0)
-        model = nn.Linear(2, 1)
-        optimizer = SGD(model.parameters(), lr=0.1)
-        for step in range(1000):
-            steps.append(step)
-            model(torch.ones(1, 2)).sum().backward()
-            optimizer.step()
-
-    LoopComparison(run).with_tricks(["sgd_fused"])
-
-    assert [0, 1, 0, 1, 0, 1] == steps
+    assert (share is not None and share <= 1, share is None) == (found.equal, bool(found.problem))
+    assert share == (found.largest and pytest.approx(found.largest))
 
 
 SCRIPT = """
@@ -145,6 +67,8 @@ import torch
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=3)
+if parser.parse_args().steps < 0:
+    raise ValueError("no steps")
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.Adam(model.parameters())
 for _ in range(parser.parse_args().steps):
@@ -160,15 +84,47 @@ def _loop(folder: Path, **arguments: int) -> Loop:
     return Loop(name="train.py", place=str(script), arguments=arguments, root=str(folder), folder=str(folder))
 
 
-def test_a_script_is_compared_in_a_process_of_its_own(tmp_path: Path) -> None:
-    """Drawing from the same random numbers each time, though it has no seed of its own."""
-    cases = tuple(TrickCase(trick=name, loop="train.py", title="") for name in ("adam_fused", "sgd_fused"))
+@pytest.fixture(scope="module")
+def looked_at(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Equivalence]:
+    """Return how a script's first step is with some tricks, though it has no seed of its own."""
+    cases = [TrickCase(trick=name, loop="train.py", title="") for name in ("adam_fused", "sgd_fused")]
+    with LoopLaunches(_loop(tmp_path_factory.mktemp("loop"), steps=8), seed=0) as launches:
+        found = launches.check([*cases, together(cases)])
+        slot = next(schedule(seed=0))
+        record = launches.make(slot, [node_of(cases[0])])
+        (pair,) = launches.counted({node_of(cases[0]): _compared(cases[0])}).pairs
+    (timing,) = record.timings.values()
+    assert 1 == len(timing.base_s) == len(timing.head_s)
+    assert min(*timing.base_s, *timing.head_s) > 0
+    base, head = ({one.metric: one.values[-1] for one in pair.counts[side].counts} for side in SIDES)
+    assert base["operators"] > head["operators"] > 0
+    return found
 
-    found = check(Checks(cases=cases, loop=_loop(tmp_path, steps=2)), environment=os.environ)
 
-    fused, other = (found[case.name] for case in cases)
-    assert (True, True) == (fused.equal, fused.used)
+def _compared(case: TrickCase) -> ComparedBenchmark:
+    return ComparedBenchmark(
+        benchmark=Benchmark(name=node_of(case), version=""), margin=0.05, gating=True, limit_s=1.0
+    )
+
+
+def test_a_script_is_compared_in_processes_of_its_own(looked_at: dict[str, Equivalence]) -> None:
+    """An optimizer of another class is none of a trick's business; of two tricks both have to be used."""
+    fused, other, both = looked_at.values()
+
+    assert (True, True, "") == (fused.equal, fused.used, fused.problem)
     assert not other.used
+    assert not both.used
+
+
+def test_a_loop_that_fails_is_reported_with_its_line(tmp_path: Path) -> None:
+    """It is no trick's fault."""
+    case = TrickCase(trick="adam_fused", loop="train.py", title="")
+
+    with (
+        LoopLaunches(_loop(tmp_path, steps=-1), seed=0) as launches,
+        pytest.raises(NotMeasuredError, match=r"ValueError: no steps \(train.py:8\)"),
+    ):
+        launches.check([case])
 
 
 def test_only_what_can_be_applied_from_outside_is_chosen_for_a_loop() -> None:
@@ -177,8 +133,26 @@ def test_only_what_can_be_applied_from_outside_is_chosen_for_a_loop() -> None:
 
     assert all(trick_named(case.trick).on_loop for case in chosen.cases)
     assert {"train"} == {case.loop for case in chosen.cases}
-    with pytest.raises(UsageError, match="gradient_checkpointing cannot be applied to a loop from outside"):
-        choose_for_loop(("gradient_checkpointing",), "train")
+    with pytest.raises(UsageError, match="item_per_step cannot be applied to a loop from outside"):
+        choose_for_loop(("item_per_step",), "train")
+
+
+@pytest.mark.parametrize(
+    ("trick", "line", "new"),
+    [
+        ("item_per_step", "s += loss.item() * n", "s += loss.detach() * n  # after the loop: s.item()"),
+        ("adam_fused", "opt = Adam(net.parameters())", "opt = Adam(net.parameters(), fused=True)"),
+        ("adam_fused", "opt = AdamW(net.parameters())", ""),
+        ("inference_mode", "with torch.no_grad():", "with torch.inference_mode():"),
+        ("loader_workers", "loader = DataLoader(data)", "loader = DataLoader(data, num_workers=2)"),
+        ("loader_workers", "loader = DataLoader(data, num_workers=1)", ""),
+    ],
+)
+def test_a_patch_has_the_names_of_the_source(trick: str, line: str, new: str) -> None:
+    """It is made of old and new lines."""
+    found = patch_of(trick_named(trick), f"import torch\n    {line}\n# {line}\n", "train.py")
+
+    assert (("train.py:2", f"- {line}", f"+ {new}") if new else ()) == found
 
 
 def test_the_two_best_are_those_that_go_together() -> None:

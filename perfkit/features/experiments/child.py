@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import glob
 import inspect
 import itertools
 import json
@@ -26,6 +27,7 @@ from perfkit.agent.provenance import is_library, loaded_file
 from perfkit.agent.torch_settings import read_torch_settings
 from perfkit.errors import UsageError
 from perfkit.features.experiments.binding import Call, call_to_its_end, load_bound
+from perfkit.features.experiments.events import last_scalar
 from perfkit.features.experiments.mistakes import AutocastWatch, OperatorLook, misfit
 from perfkit.features.experiments.records import (
     DEVICE_PEAK,
@@ -263,20 +265,25 @@ def returned_numbers(result: object, wanted: Mapping[str, str]) -> dict[str, flo
 
 
 def _written(printed: str, what: str, since: float) -> float:
-    """Return a number of a script: the last match of an expression in its output, or "FILE.json:a.b"."""
+    """Return a number of a script: the last match of an expression in its output, or from a file."""
     file, _, keys = what.rpartition(":")
     try:
+        if "tfevents" in file:
+            # The pattern may be absolute, which those of paths may not.
+            files = map(Path, glob.glob(file, recursive=True))  # noqa: PTH207
+            times = {one.stat().st_mtime: one for one in files if one.stat().st_mtime >= since}
+            return last_scalar(times[max(times)], keys)
         if not file.endswith(".json"):
             return float(re.findall(what, printed, re.MULTILINE)[-1])
         is_new = Path(file).stat().st_mtime >= since
         found: Any = json.loads(Path(file).read_text(encoding="utf-8")) if is_new else {}
-        for key in keys.split("."):
+        for key in [keys] if keys in found else keys.split("."):
             found = found[int(key) if isinstance(found, list) else key]
         return float(found)
     except (OSError, ValueError, LookupError, TypeError, re.error) as error:
         raise UsageError(
-            f'a trial was to write "{what}", an expression with one group or FILE.json:key.key, as a number'
-            f" ({type(error).__name__}: {error}); mend [returned]"
+            f'a trial was to write "{what}", an expression with one group, FILE.json:key.key or'
+            f" runs/*tfevents*:tag, as a number ({type(error).__name__}: {error}); mend [returned]"
         ) from error
 
 

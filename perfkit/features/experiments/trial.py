@@ -77,8 +77,8 @@ class TrialProcesses:
     forked, each trial is a fresh interpreter. All trials have the variables of ``environment``.
     """
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = environment
+    def __init__(self, environment: Mapping[str, str], *, child: str = _CHILD) -> None:
+        self._environment, self._child = environment, child
         self._imports: tuple[str, ...] = WITH_OPTIMIZERS
         self._stack = contextlib.ExitStack()
         self._server: ForkServer | None = None
@@ -104,10 +104,11 @@ class TrialProcesses:
         if not reply.messages:
             return TrialResult(problem=_died(reply.ending))
         found = reply.messages[0]
-        self._learn(found.libraries, Path(spec.root))
+        self.learn(found.libraries, Path(spec.root))
         return _with_last_words(found, reply.ending)
 
-    def _learn(self, libraries: Sequence[str], root: Path) -> None:
+    def learn(self, libraries: Sequence[str], root: Path) -> None:
+        """Have later trials forked from a process that has imported these libraries, too."""
         news = [name for name in preloadable(libraries, [root]) if name not in self._imports]
         if news and self._server is not None and self._forks:
             self._imports += tuple(news)
@@ -125,11 +126,11 @@ class TrialProcesses:
             environment=fixed_environment(self._environment, hash_seed=spec.seed % 2**32),
         )
         with contextlib.suppress(ForkServerLostError):
-            if server := self._server_for(spec.seed):
+            if server := self.server_for(spec.seed):
                 return trial(server=server)
         return trial()
 
-    def _server_for(self, seed: int) -> ForkServer | None:
+    def server_for(self, seed: int) -> ForkServer | None:
         """Return what a trial is forked from, None where that is impossible."""
         if self._forks and (self._server is None or len(self._seeds | {seed}) > _SEEDS_OF_A_SERVER):
             self._stack.close()
@@ -143,7 +144,7 @@ class TrialProcesses:
                     options=(*SAFE_PATH, *FAULTHANDLER),
                 )
             )
-            self._server.begin_preload([*self._imports, _CHILD])
+            self._server.begin_preload([*self._imports, self._child])
             self._forks = self._server.why_no_fork() is None
         self._seeds.add(seed)
         return self._server if self._forks else None

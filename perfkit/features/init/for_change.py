@@ -81,7 +81,9 @@ def plan_for_change(project: Project, base: str | None, *, log: Callable[[str], 
 
 def _coverage(project: Project, pair: SidePair, log: Callable[[str], None]) -> ChangeCoverage:
     scope = Scope(benchmarks=None, select=None, seed=0)
-    with surveyed_sides(pair, project, scope, margin=None, wait_s=None, log=log, stage=log) as opened:
+    with surveyed_sides(
+        pair, project, scope, margin=None, wait_s=None, log=log, stage=log, traced=True
+    ) as opened:
         if opened.sides.asv is not None:
             raise UsageError(f"{_COMMAND} writes tests of pytest, and the benchmarks here are asv's")
         compared = (*opened.survey.compared, *opened.survey.numbers)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import quote
 
 from perfkit.features.site.series import (
@@ -24,6 +24,7 @@ from perfkit.features.site.series import (
     commits_in_order,
     commits_script,
     is_undone,
+    kind_of_rise,
     series_of,
     state_of,
     status_words,
@@ -55,8 +56,10 @@ _SIGNS: Mapping[Kind, str] = {
     "silent": "◌",
     "unclear": "?",
     "better": "▼",
+    "maybe": "?",
     "moved": "•",
     "accepted": "✓",
+    "pattern": "~",
     "undone": "=",
     "few": "…",
     "steady": "=",
@@ -64,7 +67,9 @@ _SIGNS: Mapping[Kind, str] = {
 # Other sections of the overview, folded.
 _OTHERS: Mapping[Kind, str] = {
     "better": "Improvements that nobody has confirmed yet",
+    "maybe": "Possible changes, undecided",
     "moved": "Change points with other software or another machine",
+    "pattern": "Levels that keep coming back",
     "undone": "Change points that a later one has undone",
 }
 
@@ -149,6 +154,11 @@ class _Pages:
         self.names = {name: visible(short) for name, short in short_names(self.by_benchmark).items()}
         self.machines = _machine_names(site)
         self.several = len({one.machine_id for one in self.series}) > 1
+        self.together = {
+            (one.benchmark, one.machine_id): sentence
+            for sentence, found in wording.rises_together(site.history.rises)
+            for one in found
+        }
         self.templates = _templates(self)
 
     def assets(self) -> Iterator[tuple[str, str]]:
@@ -179,6 +189,7 @@ class _Pages:
             first_metric="time" if "time" in metrics else "",
             machines=self._machines_of(self.series),
             kinds=_kinds(lines),
+            urgencies=get_args(Kind),
             facts=self._facts(),
             notes=self._notes(),
         )
@@ -187,7 +198,11 @@ class _Pages:
         """Return how many changes of several benchmarks, clear or probable, nobody has reviewed."""
         history = self.site.history
         clear = {one.shift for one in history.points if one.shift and one.is_open}
-        probable = Counter((one.machine_id, one.until) for one in history.rises if one.runs)
+        probable = Counter(
+            (one.machine_id, one.until)
+            for one in history.rises
+            if one.kind == "step" and one.cause != "machine"
+        )
         return len(clear) + sum(benchmarks > 1 for benchmarks in probable.values())
 
     def benchmark(self, benchmark: str) -> str:
@@ -316,8 +331,11 @@ class _Pages:
                 kind: Kind = "drift" if drift.cause == "code" else "moved"
                 yield alarm(kind, wording.drift_sentence(drift))
             for rise in series.rises:
-                kind = "undone" if rise.changes else "unclear" if rise.ratio > 1 else "better"
-                yield alarm(kind, wording.rise_sentence(rise))
+                own = among is not None
+                sentence = (
+                    wording.rise_sentence(rise) if own else self.together[rise.benchmark, rise.machine_id]
+                )
+                yield alarm(kind_of_rise(rise), sentence)
             for silence in series.silences:
                 yield alarm("silent", wording.silence_sentence(silence))
 
@@ -487,8 +505,10 @@ def _kinds(lines: Iterable[Fields]) -> dict[str, str]:
         "silent": "silent",
         "unclear": "slower, cause unclear",
         "better": "better",
+        "maybe": "possibly changed",
         "moved": "moved with its surroundings",
         "accepted": "accepted",
+        "pattern": "keeps coming back",
         "undone": "undone",
         "few": "few runs",
         "steady": "steady",

@@ -103,7 +103,18 @@ class Site:
 
 
 Kind = Literal[
-    "worse", "drift", "silent", "unclear", "better", "moved", "accepted", "undone", "few", "steady"
+    "worse",
+    "drift",
+    "silent",
+    "unclear",
+    "better",
+    "maybe",
+    "moved",
+    "accepted",
+    "pattern",
+    "undone",
+    "few",
+    "steady",
 ]
 # Those that somebody should look at, the most urgent first.
 ALARMS: tuple[Kind, ...] = ("worse", "drift", "silent", "unclear")
@@ -320,17 +331,27 @@ def state_of(series: Series) -> State:
         *(State(kind="worse", step=step) for step in losses[-1:]),
         *(State(kind="drift") for one in series.drifts if one.cause == "code"),
         *(State(kind="silent") for _ in series.silences[:1]),
-        *(State(kind="unclear") for one in series.rises if one.ratio > 1 and not one.changes),
+        *(State(kind="unclear") for one in series.rises if kind_of_rise(one) == "unclear"),
         *(State(kind="better", step=step) for step in opened[-1:]),
-        *(State(kind="better") for one in series.rises if one.ratio < 1),
+        *(State(kind=kind) for one in series.rises if (kind := kind_of_rise(one)) in {"better", "maybe"}),
         *(State(kind="moved", step=step) for step in moved[-1:]),
         *(State(kind="moved") for _ in series.drifts),
+        *(State(kind="moved") for one in series.rises if kind_of_rise(one) == "moved"),
         *(State(kind="accepted", step=step) for step in alive[-1:]),
-        *(State(kind="undone") for one in series.rises if one.changes),
+        *(State(kind="pattern") for one in series.rises if one.is_pattern),
         *(State(kind="few") for _ in range(len(series.last[0]) < _FEW)),
         *(State(kind="undone", step=step) for step in current[-1:] if step.state != "ignored"),
     )
     return found[0] if found else State(kind="steady")
+
+
+def kind_of_rise(rise: Rise) -> Kind:
+    """Return the kind of what a chart shows without a clear change point."""
+    if rise.is_pattern:
+        return "pattern"
+    if rise.cause == "machine":
+        return "moved"
+    return "maybe" if rise.kind == "possible step" else "unclear" if rise.ratio > 1 else "better"
 
 
 def status_words(series: Series, state: State, commits: Mapping[str, CommitFacts]) -> str:
@@ -347,15 +368,20 @@ def status_words(series: Series, state: State, commits: Mapping[str, CommitFacts
     if state.kind == "silent":
         days = counted(series.silences[-1].days, "day")
         return f"machine stopped {days} ago" if series.silences[-1].stopped else f"silent for {days}"
-    if state.kind == "undone":
-        return f"to and fro, {series.rises[-1].changes} times"
-    if state.kind in {"unclear", "better"}:
+    if state.kind in {"unclear", "better", "maybe", "moved", "pattern"}:
         rise = series.rises[-1]
         since = commit_date(rise.until, commits) or short_sha(rise.until)
-        word = direction_word(rise.ratio, series.metric)
-        return (
-            f"probably {word} since {since}" if rise.runs else f"rose {ratio_text(rise.ratio)}, cause unclear"
-        )
+        word, size = direction_word(rise.ratio, series.metric), ratio_text(rise.ratio)
+        by_machine = rise.cause == "machine"
+        words = {
+            "to and fro": f"to and fro, {rise.changes} times",
+            "two levels": f"two levels, {size} apart",
+            "weekly": f"{size} on {' and '.join(rise.days)}",
+            "step": f"{'' if by_machine else 'probably '}{word} since {since}",
+            "possible step": f"may be {word} since {since}",
+            "rise": f"rose {size}{'' if rise.cause else ', cause unclear'}",
+        }[rise.kind]
+        return f"{words}, with the machine" if by_machine else words
     return "steady" if state.kind == "steady" else f"only {counted(len(series.last[0]), 'run')} so far"
 
 

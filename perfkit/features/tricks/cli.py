@@ -13,7 +13,7 @@ from perfkit.errors import UsageError
 from perfkit.extras import need
 
 # Default budgets, within which most tricks are decided on two cores.
-_ALONE_S, _ON_LOOP_S = 240.0, 600.0
+_ALONE_S, _ON_LOOP_S = 240.0, 180.0
 
 
 def register(app: typer.Typer) -> None:
@@ -51,7 +51,7 @@ def tricks(
     alpha: options.AlphaOption = None,
     budget: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="For all tricks together (default: 240, and 600 on a loop)."),
+        typer.Option(metavar="SECONDS", help="For all tricks together (default: 240, and 180 on a loop)."),
     ] = None,
     wait: options.WaitOption = None,
     repo: options.RepoOption = None,

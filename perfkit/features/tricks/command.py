@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
@@ -14,14 +14,24 @@ from perfkit.config import Project
 from perfkit.errors import LedgerError, RecordingError, UsageError
 from perfkit.features.experiments.records import Level
 from perfkit.features.tricks.equivalence import Checks, check
+from perfkit.features.tricks.loop import LoopLaunches, is_whole
 from perfkit.features.tricks.records import TOGETHER, Equivalence, Loop, TrickCase, TrickPolicy, TricksRun
-from perfkit.features.tricks.report import sizes_chart, tricks_document
-from perfkit.features.tricks.suite import SUITE, instruction_files, node_of, step_script
-from perfkit.features.tricks.trick import Choice, best_pair, choose, choose_for_loop, together, trick_named
+from perfkit.features.tricks.report import NOISE_FLOOR, sizes_chart, tricks_document
+from perfkit.features.tricks.suite import SUITE, instruction_files, node_of
+from perfkit.features.tricks.trick import (
+    Choice,
+    best_pair,
+    choose,
+    choose_for_loop,
+    every_name,
+    patch_of,
+    together,
+    trick_named,
+)
 from perfkit.features.tricks.verdict import TrickResult, TricksReport, helping
 from perfkit.gating.compare import recorded
 from perfkit.gating.counter_verdicts import CounterPolicy
-from perfkit.gating.counters import CountResult, count_compared, count_target, joined
+from perfkit.gating.counters import CountResult, count_compared
 from perfkit.gating.rows import (
     RunContext,
     comparison_of,
@@ -32,7 +42,7 @@ from perfkit.gating.rows import (
     launch_rows,
 )
 from perfkit.gating.rules import ComparedBenchmark, finding_on_failure
-from perfkit.gating.run import LockstepLaunches, SequentialComparison
+from perfkit.gating.run import Launches, LockstepLaunches, SequentialComparison
 from perfkit.gating.sides import staged_launcher
 from perfkit.identity import new_run_id, utc_now
 from perfkit.ledger.recording import Run
@@ -46,8 +56,7 @@ from perfkit.profiling.passes.targets import resolve_target
 from perfkit.repo.commits import read_commit
 from perfkit.runner.commands import fixed_environment
 from perfkit.runner.lockstep.collection import list_benchmarks
-from perfkit.runner.lockstep.launch import SideReport, schedule
-from perfkit.runner.lockstep.launcher import Launcher
+from perfkit.runner.lockstep.launch import schedule
 from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.stats.interval import TRIMMED_FROM
 from perfkit.temporary import temporary_folder
@@ -110,6 +119,7 @@ def report_of(rows: Sequence[Row]) -> TricksReport:
         results=tuple(_result(found) for found in by_case.values()),
         arguments=run.arguments,
         left_out=run.left_out,
+        patches=run.patches,
         claims=run.claims,
     )
 
@@ -133,8 +143,14 @@ def _policy(row: Row) -> TrickPolicy:
 _SOURCE: Source = "tricks"
 # Most tricks have large effects, which six launches can show.
 LOOKS = (6, 10, 15, 22, 33, 50)
+# On a loop a launch is a turn of some steps.
+TURNS = (6, 12, 18, 30, 48, 78)
+# Turns of the same processes have this variance in common, in parts of their own.
+_SHARED_VARIANCE = 0.1
+_SHARE_IN_STEPS = 0.8
+_LOOP_MARGIN, _LOOP_ALPHA = 0.05, 0.05
 # The two best tricks on a loop are tried together in the rest of the budget.
-_SHARE_BEFORE_TOGETHER = 0.8
+_SHARE_BEFORE_TOGETHER = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,9 +212,13 @@ class _Run:
 
     def __init__(self, request: TricksRequest, project: Project, progress: ComparisonProgress) -> None:
         self._request, self._progress = request, progress
-        self._margin = request.margin or project.config.margin_share
-        self._alpha = request.alpha or project.config.gate.alpha
         self._loop = _loop(request, project)
+        # On a loop the question is which tricks to write into the code, and not whether a commit fails.
+        usual = (project.config.margin_share, project.config.gate.alpha)
+        margin, alpha = usual if self._loop is None else (_LOOP_MARGIN, _LOOP_ALPHA)
+        self._margin, self._alpha = request.margin or margin, request.alpha or alpha
+        self._launches: LoopLaunches | None = None
+        self._family = 0
         self._choice = _choice(request, self._loop)
         self._left_out = dict(self._choice.left_out)
         self._commit = read_commit(project.root, ignored=(*project.output_paths, request.ledger))
@@ -208,6 +228,12 @@ class _Run:
 
     def run(self, folder: Path) -> TricksReport:
         """Measure in the folder, file the rows, and return their report."""
+        if self._loop is None:
+            return self._run(folder)
+        with LoopLaunches(self._loop, seed=self._request.seed) as self._launches:
+            return self._run(folder)
+
+    def _run(self, folder: Path) -> TricksReport:
         begun = time.monotonic()
         deadline = begun + self._request.budget_s
         self._progress.begin(counted(len(self._choice.cases), "trick"))
@@ -222,7 +248,9 @@ class _Run:
             if best is not None:
                 plan = self._checked([together(best)])
                 self._measure(plan, folder / "together", run, deadline=deadline)
-            facts = TricksRun(arguments=self._request.arguments, left_out=dict(self._left_out))
+            facts = TricksRun(
+                arguments=self._request.arguments, left_out=dict(self._left_out), patches=self._patches()
+            )
             wall_s = time.monotonic() - begun
             finished = (finished_row(row, self._judged, wall_s=wall_s) for row in run.rows)
             rows = [replace(row, policy=replace(_policy(row), run=facts)) for row in finished]
@@ -235,39 +263,99 @@ class _Run:
                 unrecorded = str(error)
             return replace(report_of(rows), unrecorded=unrecorded)
 
+    def _patches(self) -> dict[str, tuple[str, ...]]:
+        """Return the lines of the loop's source that the wanted tricks are written into."""
+        if self._loop is None:
+            return {}
+        place = self._loop.place.partition(":")[0]
+        file = place if place.endswith(".py") else f"{place.replace('.', '/')}.py"
+        places = map(Path(self._loop.root).joinpath, (file, f"src/{file}"))
+        path = next((one for one in places if one.is_file()), None)
+        source = "" if path is None else path.read_text(encoding="utf-8", errors="replace")
+        names = map(trick_named, self._request.only or every_name())
+        found = {one.name: patch_of(one, source, Path(file).name) for one in names}
+        return {name: patch for name, patch in found.items() if patch and name not in self._left_out}
+
     def _measure(self, plan: _Plan, folder: Path, run: Run, *, deadline: float) -> list[TrickCase]:
         """Measure a plan, record each launch at once, and return the cases on the loop that help."""
-        folder.mkdir()
-        with staged_launcher(
-            SUITE,
-            folder,
-            environment=os.environ,
-            seed=self._request.seed,
-            beside=instruction_files(plan.cases, self._loop),
-            launches_per_fork_server=_LAUNCHES_PER_FORK_SERVER,
-        ) as launcher:
-            self._progress.info("setting up")
-            listed = list_benchmarks(launcher.start("head", nodes=None))
-            launcher.warm_up(listed.report.libraries)
-            context = self._context(plan, listed.report)
-            # Times of sides that do not do the same cannot be compared.
-            measured = {node_of(case): case for case in plan.cases if plan.equivalences[case.name].equal}
-            compared = {
-                node: ComparedBenchmark(
-                    benchmark=listed.found[node].benchmark, margin=self._margin, gating=True, limit_s=_LIMIT_S
+        # Times of sides that do not do the same cannot be compared.
+        equal = [case for case in plan.cases if plan.equivalences[case.name].equal]
+        alone, on_loop = ([case for case in equal if bool(case.loop) == on] for on in (False, True))
+        found: list[Comparison] = []
+        if alone:
+            folder.mkdir()
+            with staged_launcher(
+                SUITE,
+                folder,
+                environment=os.environ,
+                seed=self._request.seed,
+                beside=instruction_files(alone),
+                launches_per_fork_server=_LAUNCHES_PER_FORK_SERVER,
+            ) as launcher:
+                self._progress.info("setting up")
+                listed = list_benchmarks(launcher.start("head", nodes=None))
+                launcher.warm_up(listed.report.libraries)
+                found += self._timed(
+                    plan,
+                    alone,
+                    LockstepLaunches(launcher, limit_s=lambda _: _LIMIT_S),
+                    lambda compared: count_compared(
+                        [*compared.values()], launcher, log=lambda _: None, decide=False
+                    ),
+                    run,
+                    deadline=deadline,
+                    context=self._context(plan, listed.report.torch),
                 )
-                for node in measured
-            }
-            comparison = SequentialComparison.of(
-                compared.values(),
-                launches=LockstepLaunches(launcher, limit_s=lambda _: _LIMIT_S),
-                policy=plan.policy,
-                deadline=deadline,
+        if self._launches is not None:
+            in_steps, whole = ([case for case in on_loop if is_whole(case) == on] for on in (False, True))
+            now = time.monotonic()
+            until = now + (_SHARE_IN_STEPS if whole else 1.0) * (deadline - now)
+            rules = replace(plan.policy, looks=TURNS, shared_variance=_SHARED_VARIANCE)
+            for some, policy, end in ((in_steps, rules, until), (whole, plan.policy, deadline)):
+                part, launches = replace(plan, policy=policy), self._launches
+                context = self._context(part, launches.torch)
+                found += self._timed(
+                    part, some, launches, launches.counted, run, deadline=end, context=context
+                )
+        timed = {row.outcome.benchmark.name for row in run.rows}
+        findings = [
+            finding_row(one, self._context(plan, {}))
+            for one in (*found, *plan.unequal(self._margin))
+            if one.estimate is None or one.benchmark.name not in timed
+        ]
+        run.add(plan.labelled(findings))
+        cases = {node_of(case): case for case in plan.cases}
+        return helping((cases[one.benchmark.name], one) for one in found)
+
+    def _timed(
+        self,
+        plan: _Plan,
+        cases: Sequence[TrickCase],
+        launches: Launches,
+        count: Callable[[Mapping[str, ComparedBenchmark]], CountResult],
+        run: Run,
+        *,
+        deadline: float,
+        context: RunContext,
+    ) -> list[Comparison]:
+        """Measure cases until they are decided or the time is over, count them, and return the verdicts."""
+        compared = {
+            node: ComparedBenchmark(
+                benchmark=Benchmark(name=node, version=""), margin=self._margin, gating=True, limit_s=_LIMIT_S
             )
-            comparison.keep = lambda found: run.add(plan.labelled(launch_rows(found, compared, context)))
-            self._progress.info("measuring")
-            comparison.run(schedule(seed=self._request.seed), self._progress)
-            counts = self._counted(measured, compared, launcher)
+            for node in map(node_of, cases)
+        }
+        comparison = SequentialComparison.of(
+            compared.values(), launches=launches, policy=plan.policy, deadline=deadline
+        )
+        comparison.keep = lambda found: run.add(plan.labelled(launch_rows(found, compared, context)))
+        self._progress.info("measuring")
+        comparison.run(schedule(seed=self._request.seed), self._progress)
+        self._progress.info("counting")
+        counts = count(compared)
+        # Counters are compared as in a gate, but none of them gates.
+        exact = counts.compared(CounterPolicy(gating=(), tolerance=0.05))
+        run.add(plan.labelled(count_rows(counts.pairs, exact, context)))
         judged = [
             state.judge(plan.policy)
             if state.failure is None
@@ -275,45 +363,34 @@ class _Run:
             for state in comparison.states.values()
         ]
         self._judged |= {one.benchmark.name: one for one in judged}
-        timed = {row.outcome.benchmark.name for row in run.rows}
-        findings = [
-            finding_row(one, context)
-            for one in (*judged, *plan.unequal(self._margin))
-            if one.estimate is None or one.benchmark.name not in timed
-        ]
-        # Counters are compared as in a gate, but none of them gates.
-        exact = counts.compared(CounterPolicy(gating=(), tolerance=0.05))
-        run.add(plan.labelled((*findings, *count_rows(counts.pairs, exact, context))))
-        return helping((measured[one.benchmark.name], one) for one in judged)
-
-    def _counted(
-        self, cases: Mapping[str, TrickCase], compared: Mapping[str, ComparedBenchmark], launcher: Launcher
-    ) -> CountResult:
-        """Count a call of each case that is measured; of a loop, a step."""
-        self._progress.info("counting")
-        by_themselves = [compared[node] for node, case in cases.items() if not case.loop]
-        results = [count_compared(by_themselves, launcher, log=lambda _: None, decide=False)]
-        for node, case in cases.items():
-            if case.loop:
-                places = {side: str(launcher.root(side) / step_script(case)) for side in SIDES}
-                results.append(count_target(compared[node], places, launcher))
-        return joined(results)
+        return judged
 
     def _checked(self, cases: Sequence[TrickCase]) -> _Plan:
         """Check the cases, leave out those that change nothing in the loop, and plan the others."""
         self._progress.info("checking that both sides give the same")
-        found = check(Checks(cases=tuple(cases), loop=self._loop), environment=os.environ)
+        alone, on_loop = ([case for case in cases if bool(case.loop) == on] for on in (False, True))
+        found = check(Checks(cases=tuple(alone)), environment=os.environ) if alone else {}
+        if self._launches is not None:
+            found |= self._launches.check(on_loop)
         unused = [case for case in cases if not found[case.name].used]
         self._left_out |= {case.trick: f"{case.loop} has nothing that it changes" for case in unused}
+        used = tuple(case for case in cases if case not in unused)
         # The two best tricks together will be one more comparison.
-        family = len(self._choice.cases) + (self._loop is not None)
+        self._family = self._family or len(used) + (self._loop is not None)
         return _Plan(
-            cases=tuple(case for case in cases if case not in unused),
+            cases=used,
             equivalences=found,
-            policy=Policy(alpha=self._alpha, family=family, looks=LOOKS, trimmed_from=TRIMMED_FROM),
+            policy=Policy(
+                alpha=self._alpha,
+                family=self._family,
+                looks=LOOKS,
+                trimmed_from=TRIMMED_FROM,
+                fail_on="proven",
+                noise_floor=NOISE_FLOOR,
+            ),
         )
 
-    def _context(self, plan: _Plan, report: SideReport) -> RunContext:
+    def _context(self, plan: _Plan, torch: Mapping[str, str]) -> RunContext:
         if self._described is None:
             self._described = RunContext(
                 source=_SOURCE,
@@ -322,12 +399,12 @@ class _Run:
                 commits=dict.fromkeys(SIDES, self._commit),
                 machine=read_machine(),
                 environment=read_environment(
-                    fixed_environment(os.environ, hash_seed=0), torch_settings=report.torch
+                    fixed_environment(os.environ, hash_seed=0), torch_settings=torch
                 ),
                 seed=self._request.seed,
                 policy=plan.policy,
             )
-        return self._described
+        return replace(self._described, policy=plan.policy)
 
 
 def _loop(request: TricksRequest, project: Project) -> Loop | None:

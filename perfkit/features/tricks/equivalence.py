@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
-from perfkit.errors import UsageError
-from perfkit.features.tricks.records import Equivalence, Loop, TrickCase
-from perfkit.features.tricks.suite import open_loop, run_first_step, using
+from perfkit.features.tricks.records import Equivalence, TrickCase
 from perfkit.features.tricks.trick import trick_named
 from perfkit.runner.commands import fixed_environment
 from perfkit.runner.requests import Parent, ask
@@ -29,10 +27,9 @@ _SAME_GRADIENTS = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class Checks:
-    """The cases to check, and the loop that some of them are on."""
+    """The cases to check."""
 
     cases: tuple[TrickCase, ...]
-    loop: Loop | None = None
 
 
 def check(checks: Checks, *, environment: Mapping[str, str]) -> dict[str, Equivalence]:
@@ -43,10 +40,7 @@ def check(checks: Checks, *, environment: Mapping[str, str]) -> dict[str, Equiva
     problem = f"its process {reply.ending.words}" if status else "it was not reached"
     if status is None:
         problem = f"it took longer than {_LIMIT_S:g} s"
-    mistakes = [one.mistake for one in found if one.mistake]
-    if mistakes:
-        raise UsageError(mistakes[0])
-    equivalences = {one.case: one.equivalence for one in found if one.equivalence is not None}
+    equivalences = {one.case: one.equivalence for one in found}
     missing = Equivalence(equal=False, problem=problem)
     return {case.name: equivalences.get(case.name, missing) for case in checks.cases}
 
@@ -55,31 +49,18 @@ def check(checks: Checks, *, environment: Mapping[str, str]) -> dict[str, Equiva
 class _Line:
     """One line of the answer."""
 
-    case: str = ""
-    equivalence: Equivalence | None = None
-    mistake: str = ""
+    case: str
+    equivalence: Equivalence
 
 
 def main(request: Checks, parent: Parent) -> None:
     """Check the cases, and send each result as soon as it is known."""
-    for line in _lines(request):
-        parent.send(line)
+    for case in request.cases:
+        parent.send(_Line(case=case.name, equivalence=_equivalence(case)))
 
 
-def _lines(checks: Checks) -> Iterator[_Line]:
+def _equivalence(case: TrickCase) -> Equivalence:
     try:
-        loop = LoopComparison(open_loop(checks.loop)) if checks.loop is not None else None
-    except UsageError as error:
-        yield _Line(mistake=str(error))
-        return
-    for case in checks.cases:
-        yield _Line(case=case.name, equivalence=_equivalence(case, loop))
-
-
-def _equivalence(case: TrickCase, loop: LoopComparison | None) -> Equivalence:
-    try:
-        if loop is not None and case.loop:
-            return loop.with_tricks(case.tricks)
         return compare_sides(trick_named(case.trick), case.size)
     except Exception as error:  # noqa: BLE001 (a trick may raise anything)
         problem = f"{type(error).__name__}: {error}".partition("\n")[0]
@@ -112,64 +93,41 @@ def _difference(old: Tensor, new: Tensor, trick: Trick) -> float:
     return float(shares.nan_to_num(nan=math.inf, posinf=math.inf).max())
 
 
-class _FirstStep:
+@dataclass(frozen=True, kw_only=True)
+class FirstStep:
     """The gradients of a loop's first step, and by how much it changed the parameters."""
 
-    def __init__(self, run: Callable[[], object]) -> None:
-        self.gradients: list[Tensor] = []
-        self.update: list[Tensor] = []
-        self._before: list[Tensor] = []
-        run_first_step(run, before=self._begin, after=self._end)
+    gradients: Sequence[Tensor] = ()
+    update: Sequence[Tensor] = ()
 
-    def _begin(self, optimizer: Any) -> None:  # noqa: ANN401 (torch's own type)
-        self.gradients = _gradients(optimizer)
-        self._before = [_copy(one) for one in _parameters(optimizer)]
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Return what a look wrote; nothing where the loop took no step."""
+        import torch
 
-    def _end(self, optimizer: Any) -> None:  # noqa: ANN401 (torch's own type)
-        # A closure, as LBFGS and Lightning have it, makes the gradients within the step.
-        self.gradients = self.gradients or _gradients(optimizer)
-        after = [_copy(one) for one in _parameters(optimizer)]
-        self.update = [new - old for new, old in zip(after, self._before, strict=True)]
+        return cls(**torch.load(file, weights_only=True)) if file.exists() else cls()
 
 
-class LoopComparison:
-    """A loop's first step without tricks, which is taken once for all tricks that are compared with it."""
-
-    def __init__(self, run: Callable[[], object]) -> None:
-        self._run = run
-
-    def with_tricks(self, tricks: Sequence[str]) -> Equivalence:
-        """Return how far the first step's gradients or updates move with the tricks, as a share."""
-        once, again = self._plain
-        with using(tricks) as used:
-            new = _FirstStep(self._run)
-        tolerance = max(trick_named(name).loop_tolerance for name in tricks)
-        if not once.update:
-            return _unknown("the loop takes no step of an optimizer: there is nothing to compare")
-        if not once.gradients:
-            return _unknown(
-                "the first step of the loop's optimizer has no gradients: there is nothing to compare"
-            )
-        if _step_distance(once, again) > tolerance:
-            return _unknown(
-                "two runs without it differ as well: let the loop draw from torch's global generator"
-            )
-        if not used():
-            return Equivalence(equal=True, used=False)
-        distance = _step_distance(once, new)
-        return Equivalence(equal=distance <= tolerance, largest=distance / tolerance)
-
-    @cached_property
-    def _plain(self) -> tuple[_FirstStep, _FirstStep]:
-        """Two first steps without tricks: a loop that does not repeat itself cannot be compared."""
-        return _FirstStep(self._run), _FirstStep(self._run)
+def compare_steps(plain: tuple[FirstStep, FirstStep], new: FirstStep, tolerance: float) -> Equivalence:
+    """Return how far the first step moves with a trick: a loop that does not repeat itself shows nothing."""
+    once, again = plain
+    if not once.update:
+        return _unknown("the loop takes no step of an optimizer: there is nothing to compare")
+    if not once.gradients:
+        return _unknown(
+            "the first step of the loop's optimizer has no gradients: there is nothing to compare"
+        )
+    if _step_distance(once, again) > tolerance:
+        return _unknown("two runs without it differ as well: let the loop draw from torch's global generator")
+    distance = _step_distance(once, new)
+    return Equivalence(equal=distance <= tolerance, largest=distance / tolerance)
 
 
 def _unknown(problem: str) -> Equivalence:
     return Equivalence(equal=False, problem=problem)
 
 
-def _step_distance(one: _FirstStep, other: _FirstStep) -> float:
+def _step_distance(one: FirstStep, other: FirstStep) -> float:
     gradients = _distance(one.gradients, other.gradients)
     return gradients if gradients > _SAME_GRADIENTS else max(gradients, _distance(one.update, other.update))
 
@@ -187,15 +145,3 @@ def _distance(some: Sequence[Tensor], others: Sequence[Tensor]) -> float:
 
 def _length(values: Sequence[Tensor]) -> float:
     return math.sqrt(sum(float(one.square().sum()) for one in values))
-
-
-def _parameters(optimizer: Any) -> list[Any]:  # noqa: ANN401 (torch's own types)
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def _gradients(optimizer: Any) -> list[Tensor]:  # noqa: ANN401 (torch's own types)
-    return [_copy(one.grad) for one in _parameters(optimizer) if one.grad is not None]
-
-
-def _copy(values: Tensor) -> Tensor:
-    return values.detach().cpu().double().clone()

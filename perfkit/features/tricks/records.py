@@ -73,10 +73,14 @@ class CheckedClaim:
 
 @dataclass(frozen=True, kw_only=True)
 class TricksRun:
-    """What all rows of a run of tricks share: the loop's arguments, and the tricks left out, with reasons."""
+    """What all rows of a run of tricks share: the loop's arguments, and the tricks left out, with reasons.
+
+    ``patches`` are the lines of the loop's source that a trick is written into, as a diff without context.
+    """
 
     arguments: Mapping[str, Level]
     left_out: Mapping[str, str]
+    patches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     claims: tuple[CheckedClaim, ...] = ()
 
 

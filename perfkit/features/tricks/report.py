@@ -42,6 +42,8 @@ _STYLES: dict[Answer, str] = {
     "not the same": "bold magenta",
     "failed": "bold magenta",
 }
+# A time that is known to differ by more than this helps or hurts, however wide the margin is.
+NOISE_FLOOR = 0.01
 # These counters are shown beside the time.
 _COUNTERS = {"syncs": "host syncs", "operators": "operators", "allocated": "allocated"}
 _INTERACTIONS: dict[TimedVerdict, str] = {
@@ -66,7 +68,7 @@ def tricks_view(report: TricksReport, codes: Mapping[str, str]) -> Group:
             for one in report.results
             if one.answer == "failed"
         ),
-        *(f"not tried: {name}: {why}" for name, why in report.left_out.items()),
+        *(f"not tried: {', '.join(names)}: {why}" for why, names in _by_reason(report).items()),
     ]
     if remarks:
         sections.append(Group(*map(Text, remarks)))
@@ -181,12 +183,13 @@ def _guide(report: TricksReport) -> str:
     """Return how to read the table."""
     margin = percent(report.results[0].comparison.margin) if report.results else "2 %"
     loops = any(one.case.loop for one in report.results)
-    steps = " On a loop times are of a whole run, counts of a step." if loops else ""
+    steps = " On a loop times and counts are of a step; of loading and evaluation, of a run." if loops else ""
+    floor = percent(report.policy.threshold(report.results[0].comparison.margin) if report.results else 0.01)
     return (
         "Times and counts with the trick against those without it, measured in turns; intervals hold together"
         f" at {percent(1 - report.policy.alpha)}. A trick helps or hurts where its whole interval lies beyond"
-        f" {margin}.{steps} Sides that do not give the same are not compared. It took"
-        f" {human_seconds(report.wall_s)}{after_waiting(report.waited_s)}."
+        f" {floor}, and makes no difference where it lies within {margin}.{steps} Sides that do not give the"
+        f" same are not compared. It took {human_seconds(report.wall_s)}{after_waiting(report.waited_s)}."
     )
 
 
@@ -201,7 +204,21 @@ def _suggestions(report: TricksReport, codes: Mapping[str, str]) -> list[str]:
             f"{place}. {one.case.trick}: {_time_text(one)} ({bounds_text(one)}), {codes[one.case.trick]}"
             for place, one in enumerate(helping, start=1)
         ]
+        tried = {name for one in report.results for name in one.case.tricks}
+        shown = {one.case.trick: "written" for one in helping}
+        outside = "cannot be tried from outside; written"
+        shown |= {name: outside for name in report.patches if name not in tried}
+        for name, words in shown.items():
+            if patch := report.patches.get(name):
+                lines += [f"{name} {words} into {loop}:", *(f"    {line}" for line in patch)]
     return lines + [_interaction_sentence(one) for one in interactions(report.results)]
+
+
+def _by_reason(report: TricksReport) -> dict[str, list[str]]:
+    reasons: dict[str, list[str]] = {}
+    for name, why in report.left_out.items():
+        reasons.setdefault(why, []).append(name)
+    return reasons
 
 
 def _nothing_helps(report: TricksReport, loop: str) -> str:

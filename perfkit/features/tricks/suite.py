@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -22,39 +21,20 @@ from perfkit.runner.targets import prepare_process
 
 SUITE = Path(__file__).with_name("bench_tricks.py")
 _CASES = "cases.json"
-_STEP_SCRIPT = """from perfkit.features.tricks.suite import run_case
-
-run_case({name!r}, beside=__file__)
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SideInstructions:
-    """The orders of a side: which one it is, the cases, and the loop that some of them are on."""
+    """The orders of a side: which one it is, and the cases."""
 
     side: Side
     cases: tuple[TrickCase, ...]
-    loop: Loop | None
-
-    def tricks_of(self, case: TrickCase) -> tuple[str, ...]:
-        """Return the tricks that this side uses in a case."""
-        return case.tricks if self.side == "head" else ()
-
-    def open_loop(self) -> Callable[[], object]:
-        """Return a call of the loop."""
-        if self.loop is None:
-            raise ValueError("expected a loop among the instructions, found none")
-        return open_loop(self.loop)
 
 
-def instruction_files(cases: Sequence[TrickCase], loop: Loop | None) -> dict[Side, dict[str, str]]:
-    """Return the instructions of both sides as files, with a script for each case on the loop."""
-    scripts = {step_script(case): _STEP_SCRIPT.format(name=case.name) for case in cases if case.loop}
+def instruction_files(cases: Sequence[TrickCase]) -> dict[Side, dict[str, str]]:
+    """Return the instructions of both sides as files."""
     return {
-        side: {
-            _CASES: msgspec.json.encode(SideInstructions(side=side, cases=tuple(cases), loop=loop)).decode(),
-            **scripts,
-        }
+        side: {_CASES: msgspec.json.encode(SideInstructions(side=side, cases=tuple(cases))).decode()}
         for side in SIDES
     }
 
@@ -67,19 +47,6 @@ def read_instructions(beside: str) -> SideInstructions:
 def node_of(case: TrickCase) -> str:
     """Return the benchmark of a case, as pytest names it."""
     return f"{SUITE.name}::test_trick[{case.name}]"
-
-
-def step_script(case: TrickCase) -> str:
-    """Return the name of the script that runs a case's loop, for the steps of it to be counted."""
-    return f"step_of_{case.trick}.py"
-
-
-def run_case(name: str, *, beside: str) -> None:
-    """Run the loop of a case as the side does whose file this is."""
-    instructions = read_instructions(beside)
-    case = next(case for case in instructions.cases if case.name == name)
-    with using(instructions.tricks_of(case)):
-        instructions.open_loop()()
 
 
 def open_loop(loop: Loop) -> Callable[[], object]:
@@ -96,52 +63,17 @@ def open_loop(loop: Loop) -> Callable[[], object]:
     return run
 
 
-class _SecondStepError(BaseException):
-    """Ends a loop after the steps that were asked for; no ``except Exception`` of the loop catches it."""
-
-
-def run_first_step(
-    run: Callable[[], object],
-    *,
-    before: Callable[[Any], None] = lambda _: None,
-    after: Callable[[Any], None] = lambda _: None,
-) -> None:
-    """Run a loop until its second step; the first one's optimizer is given to ``before`` and ``after`` it."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-
-    taken = False
-
-    def begin(optimizer: Any, *_: object) -> None:  # noqa: ANN401 (torch's own type)
-        if taken:
-            raise _SecondStepError
-        before(optimizer)
-
-    def end(optimizer: Any, *_: object) -> None:  # noqa: ANN401 (torch's own type)
-        nonlocal taken
-        taken = True
-        after(optimizer)
-
-    hooks = [register_optimizer_step_pre_hook(begin), register_optimizer_step_post_hook(end)]
-    try:
-        run()
-    except _SecondStepError:
-        pass
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
 @contextmanager
-def using(tricks: Sequence[str]) -> Iterator[Callable[[], bool]]:
-    """Let any loop use these tricks until the end, and yield whether it used what each of them changes."""
+def using(tricks: Sequence[str]) -> Iterator[Callable[[], tuple[str, ...]]]:
+    """Let any loop use these tricks until the end, and yield which of them had nothing to change."""
     with ExitStack() as stack:
-        seen = []
+        used = {}
         for name in tricks:
             on_loop = trick_named(name).on_loop
             if on_loop is None:
                 raise UsageError(f"{name} cannot be applied to a loop from outside")
-            seen.append(stack.enter_context(on_loop()))
-        yield lambda: all(used() for used in seen)
+            used[name] = stack.enter_context(on_loop())
+        yield lambda: tuple(name for name, is_used in used.items() if not is_used())
 
 
 def _seed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 Call = Callable[[], "tuple[Tensor, ...]"]
 OnLoop = Callable[[], AbstractContextManager[Callable[[], bool]]]
 Needs = Literal["", "cuda", "compiler"]
+_MOST_LINES = 9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,8 @@ class Trick:
     ``loop_tolerance`` is the largest distance of a loop's first gradients, as a share of their length.
     ``sizes`` rise, the middle one is the default; ``rounds`` are enough where calls are long. ``on_loop`` is
     a context in which any loop uses the trick; it yields whether anything that the trick changes was used.
+    What matters ``between_steps``, as in an evaluation, is measured over whole runs. ``rewrite`` is a line
+    of source without the trick, as an expression, and what takes its place.
     """
 
     name: str
@@ -60,6 +64,8 @@ class Trick:
     excludes: tuple[str, ...] = ()
     needs: Needs = ""
     on_loop: OnLoop | None = None
+    between_steps: bool = False
+    rewrite: tuple[str, str] | None = None
 
     @property
     def default_size(self) -> int:
@@ -98,6 +104,13 @@ def trick_named(name: str) -> Trick:
         raise UsageError(str(error)) from None
 
 
+def every_name() -> list[str]:
+    """Return the names of all tricks."""
+    from perfkit.features.tricks.catalogue import catalogue
+
+    return [trick.name for trick in catalogue()]
+
+
 def choose(only: Sequence[str], sizes: Sequence[int], *, sweep: bool) -> Choice:
     """Return the named tricks, or all, at these sizes, at all of their own, or at their default."""
     found, left_out = _available(only)
@@ -117,6 +130,19 @@ def choose_for_loop(only: Sequence[str], loop: str) -> Choice:
     found, left_out = _available(only)
     cases = [TrickCase(trick=trick.name, loop=loop, title=trick.title) for trick in found if trick.on_loop]
     return Choice(cases=tuple(cases), left_out=left_out)
+
+
+def patch_of(trick: Trick, source: str, name: str) -> tuple[str, ...]:
+    """Return the lines of a source that a trick is written into, old and new, of the first few places."""
+    if trick.rewrite is None:
+        return ()
+    pattern, replacement = trick.rewrite
+    found: list[str] = []
+    for number, line in enumerate(map(str.strip, source.splitlines()), start=1):
+        new = re.sub(pattern, replacement, line)
+        if new != line and not line.startswith("#") and len(found) < _MOST_LINES:
+            found += [f"{name}:{number}", f"- {line}", f"+ {new}"]
+    return tuple(found)
 
 
 def best_pair(cases: Sequence[TrickCase]) -> tuple[TrickCase, TrickCase] | None:

@@ -62,7 +62,8 @@ class TrickResult:
 class TricksReport:
     """All tricks that were tried, and why others were not.
 
-    ``left_out`` is {"pinned_memory": "needs CUDA"}, and ``arguments`` are those of the loop. Before the
+    ``left_out`` is {"pinned_memory": "needs CUDA"}, and ``arguments`` are those of the loop; ``patches`` are
+    the lines of its source that a trick is written into. Before the
     ``wall_s`` seconds that all took, another perfkit kept it waiting for ``waited_s``. ``unrecorded`` is
     the reason why it is not in the ledger, None where it is.
     """
@@ -79,6 +80,7 @@ class TricksReport:
     left_out: Mapping[str, str]
     claims: tuple[CheckedClaim, ...] = ()
     arguments: Mapping[str, Level] = field(default_factory=dict)
+    patches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unrecorded: str | None = None
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import calendar
 import hashlib
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from perfkit.ledger.history.change_points import WithoutMachine
+from perfkit.ledger.history.change_points import BUILT_IN_MOVED, WithoutMachine, around_step
 from perfkit.ledger.history.same_code import Kind
 from perfkit.ledger.history.trends import Facts, places_by_run, sessions
-from perfkit.model.history import ChangePoint, Origin, Rise, Silence, Trend
+from perfkit.model.history import ChangePoint, Origin, Rise, RiseKind, Silence, Trend
 from perfkit.model.history import Creep as Drift
+from perfkit.stats.change_points import LikelyStep, to_and_fro, two_levels, weekly
 from perfkit.stats.distributions import student_quantile
 
 # One in two hundred on either side.
@@ -129,22 +131,27 @@ def _disjoint(measured: Iterable[frozenset[str]]) -> list[frozenset[str]]:
     return found
 
 
-def find_drifts(trends: Sequence[Trend], points: Iterable[ChangePoint], facts: Facts) -> Iterator[Drift]:
+def find_drifts(
+    trends: Sequence[Trend], points: Iterable[ChangePoint], common: WithoutMachine, facts: Facts
+) -> Iterator[Drift]:
     """Yield the drifts in plain runs, one for each benchmark and machine.
 
     A drift counts from the best level, else the last release, else the base; change points are taken out. A
     rise that all benchmarks share is a drift of each until a sentinel drifts as well.
     """
     found: dict[tuple[str, str], Drift] = {}
+    numbers = {id(trend): number for number, trend in enumerate(trends)}
     for trend, own in _with_steps(trends, points):
         drift = _drift_of(trend, own, facts)
         key = (trend.benchmark, trend.machine_id)
         if drift is not None and (key not in found or drift.low > found[key].low):
-            found[key] = drift
+            sides = _ends(trend, drift.since)
+            cause = common.cause(numbers[id(trend)], trend, sides, drift.ratio, facts)
+            found[key] = replace(drift, detail=BUILT_IN_MOVED if cause == "machine" else "")
     sentinels = [one for one in found.values() if facts.is_sentinel(one.benchmark)]
     for one in found.values():
         if not facts.is_sentinel(one.benchmark):
-            detail = _machine_evidence(one, sentinels, facts)
+            detail = one.detail or _machine_evidence(one, sentinels, facts)
             yield replace(one, cause="machine", detail=detail) if detail else one
 
 
@@ -155,49 +162,72 @@ def find_rises(
     common: WithoutMachine,
     facts: Facts,
 ) -> Iterator[Rise]:
-    """Yield the benchmarks whose chart visibly steps, rises or goes to and fro without a change point."""
-    from perfkit.stats.change_points import to_and_fro
-
+    """Yield the benchmarks whose chart visibly steps, rises or has a pattern without a change point."""
     reported = {(one.benchmark, one.machine_id) for one in drifts}
     numbers = {id(trend): number for number, trend in enumerate(trends)}
     for trend, steps in _with_steps(trends, points):
-        key = (trend.benchmark, trend.machine_id)
+        key, number = (trend.benchmark, trend.machine_id), numbers[id(trend)]
         if key in reported or facts.is_sentinel(trend.benchmark):
             continue
         first, levels = _without_steps(trend, steps, facts.accepted)
         first = max(first, trend.env_ids.index(trend.env_ids[-1]))
         begin = max([first, *(step.place for step in steps)])
-        changes = 0
-        habit = None if steps else to_and_fro(trend.levels)
-        seen = common.likely_step(numbers[id(trend)], trend, begin, facts.order)
-        if habit is not None:
-            (changes, ratio), since, until, runs = habit, 0, len(trend) - 1, 0
-        elif seen is not None:
-            place, ratio = seen
-            since, until, runs = place - 1, place, len(trend) - place
-        elif not any(one.is_open for one in steps) and (rise := _rise(levels, first)):
-            (since, ratio), until, runs = rise, len(trend) - 1, 0
-        else:
-            continue
-        reported.add(key)
-        yield Rise(
-            benchmark=trend.benchmark,
-            machine_id=trend.machine_id,
-            since=trend.commits[since],
-            until=trend.commits[until],
-            ratio=ratio,
-            runs=runs,
-            changes=changes,
-        )
+        seen = common.likely_step(number, trend, begin, facts.order)
+        found = None if steps else _pattern(trend, seen)
+        if found is None and not (seen and seen.probable) and not any(one.is_open for one in steps):
+            found = _rise(trend, levels, first)
+        if found is None and seen is not None:
+            kind: RiseKind = "step" if seen.probable else "possible step"
+            found = replace(
+                _shown(trend, seen.place - 1, seen.place, seen.ratio, kind),
+                runs=len(trend) - seen.place,
+                needed=seen.needed,
+            )
+        if found is not None:
+            reported.add(key)
+            sides = around_step(len(trend) - found.runs) if found.runs else _ends(trend, found.since)
+            cause = None if found.is_pattern else common.cause(number, trend, sides, found.ratio, facts)
+            yield replace(found, cause=cause)
 
 
-def _rise(levels: Sequence[float], first: int) -> tuple[int, float] | None:
-    """Return the place of the best level and how far the last ones visibly lie above it."""
+def _ends(trend: Trend, since: str) -> tuple[slice, slice]:
+    """Return the runs at both ends of a rise since a commit."""
+    return around_step(trend.commits.index(since))[1], around_step(len(trend))[0]
+
+
+def _shown(trend: Trend, since: int, until: int, ratio: float, kind: RiseKind) -> Rise:
+    return Rise(
+        benchmark=trend.benchmark,
+        machine_id=trend.machine_id,
+        since=trend.commits[since],
+        until=trend.commits[until],
+        ratio=ratio,
+        kind=kind,
+    )
+
+
+def _pattern(trend: Trend, step: LikelyStep | None) -> Rise | None:
+    """Return the pattern of a level that keeps coming back, on one side of a probable step too."""
+    levels, last = trend.levels, len(trend) - 1
+    if habit := to_and_fro(levels):
+        return replace(_shown(trend, 0, last, habit[1], "to and fro"), changes=habit[0])
+    if step and step.probable and not (two_levels(levels[: step.place]) or two_levels(levels[step.place :])):
+        return None
+    if week := weekly(levels, trend.recorded_at):
+        days = tuple(calendar.day_name[day] for day in week[0])
+        return replace(_shown(trend, 0, last, week[1], "weekly"), days=days)
+    if habit := two_levels(levels):
+        return replace(_shown(trend, 0, last, habit[1], "two levels"), changes=habit[0])
+    return None
+
+
+def _rise(trend: Trend, levels: Sequence[float], first: int) -> Rise | None:
+    """Return how far the last levels visibly lie above the best one."""
     from perfkit.stats.drift import best_place, visible_rise
 
     start = first + best_place(levels[first:])
     ratio = visible_rise(levels[start:])
-    return None if ratio is None else (start, ratio)
+    return None if ratio is None else _shown(trend, start, len(trend) - 1, ratio, "rise")
 
 
 def _with_steps(

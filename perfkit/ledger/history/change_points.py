@@ -11,17 +11,18 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from perfkit.ledger.history.trends import Facts, Order, select, sessions
 from perfkit.model.change_log import GateRatio
-from perfkit.model.history import ChangePoint, Moved, Shift, Trend
+from perfkit.model.history import Cause, ChangePoint, Moved, Shift, Trend
 from perfkit.model.results import WALL_TIME, Environment, Machine, Row
-from perfkit.model.surroundings import FactChange, lasting_changes, package_options
+from perfkit.model.surroundings import MACHINE_SPEEDS, FactChange, lasting_changes, package_options
 from perfkit.stats.change_points import (
     FloatArray,
+    LikelyStep,
     Step,
     describe_step,
     find_steps,
@@ -29,9 +30,13 @@ from perfkit.stats.change_points import (
     remove_common_factor,
 )
 
+T = TypeVar("T")
 _ID_DIGITS = 8
 # A change point this near to where the environment changes is that change.
 _BESIDE = 2
+# The machine is seen in so many runs on either side of a change, of which so many have timed fixed work.
+_AROUND, _FEWEST_SPEEDS, _HALF = 10, 3, 0.5
+BUILT_IN_MOVED = "the built-in sentinel moved as well"
 
 
 def find_change_points(trends: Sequence[Trend], common: WithoutMachine, facts: Facts) -> list[ChangePoint]:
@@ -48,6 +53,36 @@ def find_change_points(trends: Sequence[Trend], common: WithoutMachine, facts: F
     return [_with_cause(point, sentinels, facts) for point in placed]
 
 
+def around_step(place: int) -> tuple[slice, slice]:
+    """Return which runs before a place and after it show how the machine was."""
+    return slice(max(place - _AROUND, 0), place), slice(place, place + _AROUND)
+
+
+def machine_moved(
+    before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]], ratio: float
+) -> bool | None:
+    """Return whether what fixed work took moved by at least half of a ratio, None where that is open.
+
+    Args:
+        before: The facts of the machine in the runs before the change.
+        after: Those in the runs after it.
+        ratio: What the benchmarks took after / before.
+    """
+    found: list[bool | None] = []
+    for name in MACHINE_SPEEDS:
+        sides = [np.log([float(facts[name]) for facts in side if name in facts]) for side in (before, after)]
+        if min(map(len, sides)) < _FEWEST_SPEEDS:
+            continue
+        middles = [float(np.median(side)) for side in sides]
+        off = np.concatenate([np.abs(side - middle) for side, middle in zip(sides, middles, strict=True)])
+        error = 1.4826 * float(np.median(off)) * math.sqrt(sum(math.pi / 2 / len(side) for side in sides))
+        share, doubt = (middles[1] - middles[0]) / math.log(ratio), 3 * error / abs(math.log(ratio))
+        found.append(
+            True if share - doubt > 0 and share > _HALF else False if share + doubt < _HALF else None
+        )
+    return True if True in found else None if None in found or not found else False
+
+
 def _drafts(number: int, trend: Trend, common: WithoutMachine, facts: Facts) -> Iterator[ChangePoint]:
     own = list(_steps_of(trend, common.levels.get(number, trend.levels), facts))
     for step in common.steps:
@@ -57,7 +92,9 @@ def _drafts(number: int, trend: Trend, common: WithoutMachine, facts: Facts) -> 
         own = [point for point in own if abs(point.place - place) > _BESIDE]
         if moved is not None:
             own.append(replace(_point(trend, moved, facts), shift=step.shift_id))
-    yield from sorted(own, key=lambda point: point.place)
+    for point in sorted(own, key=lambda point: point.place):
+        cause = common.cause(number, trend, around_step(point.place), point.ratio, facts)
+        yield replace(point, cause="machine", detail=BUILT_IN_MOVED) if cause == "machine" else point
 
 
 def _steps_of(trend: Trend, levels: Sequence[float], facts: Facts) -> Iterator[ChangePoint]:
@@ -221,6 +258,7 @@ class CommonStep:
     at: datetime
     ratio: float
     chance: float
+    around: tuple[tuple[str, ...], tuple[str, ...]]
 
     @property
     def shift_id(self) -> str:
@@ -257,8 +295,23 @@ class WithoutMachine:
     steps: tuple[CommonStep, ...]
     likely: tuple[CommonStep, ...]
 
-    def likely_step(self, number: int, trend: Trend, begin: int, order: Order) -> tuple[int, float] | None:
-        """Return the place and ratio of the likely step of a trend after a place, the common one first."""
+    def cause(
+        self, number: int, trend: Trend, sides: tuple[slice, slice], ratio: float, facts: Facts
+    ) -> Cause | None:
+        """Return the cause of a change between runs as the built-in sentinel shows it, None if it does not.
+
+        A change that is mostly the benchmark's own, and not that of all in its runs, is none of the machine.
+        """
+        if trend.lockstep or trend.metric.exact or ratio == 1:
+            return None
+        own = [statistics.median(levels[side]) for side in sides if (levels := self.levels.get(number))]
+        if own and math.log(own[1] / own[0]) / math.log(ratio) > _HALF:
+            return None
+        moved = facts.machine_moved(trend.run_ids[sides[0]], trend.run_ids[sides[1]], ratio)
+        return None if moved is None else "machine" if moved else "code"
+
+    def likely_step(self, number: int, trend: Trend, begin: int, order: Order) -> LikelyStep | None:
+        """Return the likely step of a trend after a place, the common one first, then a probable one."""
         for step in (*self.likely, *self.steps[::-1]):
             place = step.place_in(trend, order)
             if number in step.trends and begin < place < len(trend):
@@ -269,12 +322,11 @@ class WithoutMachine:
                 )
                 ratio = float(after / before)
                 if step.has_part(ratio):
-                    return place, ratio
-        for levels in (self.levels.get(number, trend.levels), trend.levels):
-            found = likely_step(levels[begin:])
-            if found is not None:
-                return begin + found[0], found[1]
-        return None
+                    return LikelyStep(place, ratio, probable=True)
+        both = (self.levels.get(number, trend.levels), trend.levels)
+        found = [one for levels in both if (one := likely_step(levels[begin:])) is not None]
+        best = max(found, key=lambda one: one.probable, default=None)
+        return None if best is None else best._replace(place=begin + best.place)
 
 
 def without_machine(
@@ -308,8 +360,9 @@ def without_machine(
         seen = likely_step(found.factor[known])
         for kept, place, ratio, chance in (
             *((steps, step.place, step.ratio, step.chance) for step in clear),
-            *([(likely, known[seen[0]], seen[1], 1.0)] if seen else []),
+            *([(likely, known[seen.place], seen.ratio, 1.0)] if seen and seen.probable else []),
         ):
+            before, after = (tuple(run.run_id for run in runs[side]) for side in around_step(place))
             kept.append(
                 CommonStep(
                     trends=tuple(places),
@@ -319,6 +372,7 @@ def without_machine(
                     at=runs[place].recorded_at,
                     ratio=ratio,
                     chance=chance,
+                    around=(before, after),
                 )
             )
     return WithoutMachine(levels=levels, steps=tuple(steps), likely=tuple(likely))
@@ -340,11 +394,11 @@ def shifts_of(
     common: WithoutMachine,
     trends: Sequence[Trend],
     points: Sequence[ChangePoint],
-    is_sentinel: Callable[[str], bool],
+    facts: Facts,
 ) -> Iterator[Shift]:
     """Yield the steps that several benchmarks made together, with the cause that their own steps show."""
     for step in common.steps:
-        measured = {name for place in step.trends if not is_sentinel(name := trends[place].benchmark)}
+        measured = {name for place in step.trends if not facts.is_sentinel(name := trends[place].benchmark)}
         moved = [
             point
             for point in points
@@ -355,7 +409,10 @@ def shifts_of(
         if not moved:
             continue
         causes = {point.cause for point in moved}
-        watched = any(one.machine_id == step.machine_id and is_sentinel(one.benchmark) for one in trends)
+        watched = any(
+            one.machine_id == step.machine_id and facts.is_sentinel(one.benchmark) for one in trends
+        )
+        watched = watched or facts.machine_moved(*step.around, step.ratio) is False
         shown = causes.pop() if "code" not in causes and len(causes) == 1 else None
         yield Shift(
             machine_id=step.machine_id,

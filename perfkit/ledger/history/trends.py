@@ -66,6 +66,7 @@ class Facts:
     origins: Mapping[Origin, str]
     accepted: Collection[str]
     acquitted: Callable[[Trend, int], frozenset[str]]
+    machine_moved: Callable[[tuple[str, ...], tuple[str, ...], float], bool | None]
 
 
 def arrange(trends: Iterable[Trend], order: Order) -> list[Trend]:

@@ -94,15 +94,19 @@ def findings(
     head: Reading,
     ratio: RatioInterval | None = None,
 ) -> Iterator[str]:
-    """Yield the whole, its causes, calls that became more or fewer, and waits that moved."""
+    """Yield the whole, its causes before what follows from them, and calls and waits that moved."""
     yield _headline(whole, work, ratio)
+    moved: list[tuple[int, str]] = []
+    beside: list[str] = []
     for section in sections:
         if section.title == "phases":
             yield from _cause_among_phases(section, work, base, head)
         elif section.title in _OF_FUNCTIONS:
             where = _OF_FUNCTIONS[section.title]
-            for sentences in (_functions_that_moved, findings_beside):
-                yield from (f"{where}{sentence}" for sentence in sentences(section, work))
+            moved += ((rank, f"{where}{text}") for rank, text in _functions_that_moved(section, work))
+            beside += (f"{where}{text}" for text in findings_beside(section, work))
+    yield from (text for _, text in sorted(moved, key=lambda one: one[0]))
+    yield from beside
 
 
 def findings_beside(section: Section, work: Work) -> Iterator[str]:
@@ -171,15 +175,40 @@ def _device(base: Reading, head: Reading, work: Work) -> str:
     return f" (device busy {human_seconds(before)} and {human_seconds(after)})"
 
 
-def _functions_that_moved(section: Section, work: Work) -> Iterator[str]:
+def _functions_that_moved(section: Section, work: Work) -> Iterator[tuple[int, str]]:
+    """Yield functions that do other work with 0, those that only took longer with 1, and waits with 2."""
     least = _WORTH_REPORTING * section.whole.base_s
     moved = [part for part in section.parts if abs(part.amount.moved_s) >= least and part.amount.moved_s]
-    for part in moved[:_MOST_FUNCTIONS]:
+    changes = {id(part): _changed_call(part) for part in moved}
+
+    def rank(part: Part) -> int:
+        if part.kind == "wait" or not part.place:
+            return 2
+        return 1 if changes[id(part)] is None else 0
+
+    causes = [part for part in moved[_MOST_FUNCTIONS:] if rank(part) == 0][:1]
+    for part in (*moved[:_MOST_FUNCTIONS], *causes):
         share = abs(part.amount.moved_s) / section.whole.base_s if section.whole.base_s else None
         was = f", was {part.was}" if part.was and part.kind != "wait" else ""
         where = f" ({part.place}{was})" if part.place else ""
         of_base = f"{human_percent(share)} of base"
-        yield f"{part.name}{where}: {signed_seconds(part.amount.moved_s)} a {work.unit}, {of_base}"
+        text = f"{part.name}{where}: {signed_seconds(part.amount.moved_s)} a {work.unit}, {of_base}"
+        callee = changes[id(part)]
+        if callee is not None and callee is not part and callee.place != DEVICE and rank(part) == 0:
+            calls = callee.amount.base_calls or 0.0, callee.amount.head_calls or 0.0
+            before, now = map(human_calls, calls)
+            text += f"; it calls {callee.name} {now} times, on base {before}"
+        yield rank(part), text
+
+
+def _changed_call(part: Part) -> Part | None:
+    """Return the call whose number changed most, the function itself if it is called more or less often."""
+    found = {}
+    for one in (part, *part.through):
+        base, head = one.amount.base_calls or 0.0, one.amount.head_calls or 0.0
+        if abs(head - base) >= max(_NEWS_CALLS, _NEWS_SHARE * max(base, head)):
+            found[abs(one.amount.moved_s)] = one
+    return part if part in found.values() else found[max(found)] if found else None
 
 
 def _calls_that_changed(section: Section, work: Work) -> Iterator[str]:

@@ -91,6 +91,11 @@ class Reporter:
             self.send(PassNews(steps=count))
         return self.wait()
 
+    @property
+    def ends_turn(self) -> bool:
+        """Whether the present step is the last one of a turn."""
+        return self._by_turns and self._left <= 1
+
     def wait(self) -> bool:
         """Count a step of the present turn; after its last one, wait for the next turn."""
         self._left -= 1

@@ -137,11 +137,18 @@ def described(problem: Problem, folder: Path) -> str:
 class RunningPass:
     """A running pass: its steps, its turns and its result."""
 
-    def __init__(self, spec: PassSpec, child: Child[PassNews], on_steps: Callable[[int], None]) -> None:
-        self.child = child
+    def __init__(
+        self,
+        spec: PassSpec,
+        child: Child[PassNews],
+        on_steps: Callable[[int], None],
+        *,
+        most_s: float = math.inf,
+    ) -> None:
+        self.spec, self.child = spec, child
         self.steps = 0
         self.found: PassResult | None = None
-        self._spec, self._on_steps = spec, on_steps
+        self._on_steps, self._most_s = on_steps, most_s
         self._stopped_s: float | None = None
 
     def fileno(self) -> int:
@@ -149,8 +156,9 @@ class RunningPass:
         return self.child.fileno()
 
     def follow(self) -> bool:
-        """Follow the steps until the loop waits for its turn (True) or the pass is over (False)."""
-        while (state := self.receive(_ALIVE_EVERY_S)) == "runs":
+        """Follow the steps until the loop waits for its turn (True), or is over or late (False)."""
+        until = time.monotonic() + self._most_s
+        while (state := self.receive(_ALIVE_EVERY_S)) == "runs" and time.monotonic() < until:
             pass
         return state == "waits"
 
@@ -191,7 +199,7 @@ class RunningPass:
     def resume(self) -> None:
         """Let them go on, and note how long they were stopped, since their clocks went on meanwhile."""
         if self._stopped_s is not None:
-            with (Path(self._spec.folder) / STOPS_FILE).open("a") as stops:
+            with (Path(self.spec.folder) / STOPS_FILE).open("a") as stops:
                 stops.write(f"[{self._stopped_s!r}, {time.perf_counter()!r}]\n")
             self._stopped_s = None
         self.child.process.resume()
@@ -207,7 +215,7 @@ class RunningPass:
         if self.found is not None:
             return self.found
         how = "did not end" if status is None else ended_in_words(status)
-        message = f"the process of {self._spec.target.name} {how} before the harness could read the times"
+        message = f"the process of {self.spec.target.name} {how} before the harness could read the times"
         return PassResult(problem=Problem(kind="failed", message=message))
 
 

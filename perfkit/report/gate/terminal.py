@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -175,7 +176,7 @@ class _Command:
     text: str
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        broken = self.text.replace(" --reason", " \\\n    --reason")
+        broken = re.sub(" (?=--reason|--benchmark)", r" \\\n    ", self.text)
         fits = cell_len(self.text) <= min(options.max_width, WHOLE_COLUMNS)
         yield Text(self.text if fits else broken, overflow="fold")
 

@@ -32,13 +32,12 @@ _PLACES = ("inifile:", "rootdir:")
 
 @dataclass(frozen=True, kw_only=True)
 class Tracing:
-    """The request to trace what each benchmark runs: code in ``top`` is own, ``file`` is written.
+    """The request to trace what each benchmark runs, and to write that into ``file``.
 
     Benchmarks that begin after this many ``seconds`` are left out, and one is ended after ``limit_s``. Up to
     ``together`` of one function run in one process.
     """
 
-    top: str
     file: str
     seconds: float
     limit_s: float
@@ -63,6 +62,8 @@ class Assignment:
         serves: it lists the benchmarks, then forks a child for each launch.
         training: a function or script of which the last of ``steps`` steps is counted, and no benchmark run.
         importing: files of benchmarks whose imports of the project are timed, and nothing else is done.
+        traces: the checkout around ``root`` where it lists benchmarks to be traced: it records what that
+            imports, and what it forks runs ``tracing``.
         tracing: how the benchmarks are traced, None where they are measured.
     """
 
@@ -83,6 +84,7 @@ class Assignment:
     training: str | None = None
     steps: int = 0
     importing: tuple[str, ...] = ()
+    traces: str | None = None
     tracing: Tracing | None = None
 
 
@@ -253,9 +255,10 @@ class ForkServers:
 
 
 class Zygote:
-    """A side's child that has imported and collected its benchmarks, and forks a child for each launch."""
+    """A side's child that has collected the tests in ``files``, and forks a child for each launch."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: Child, files: frozenset[str]) -> None:
+        self.files = files
         self._child, self._server = child, child.as_server()
 
     def why_no_fork(self) -> str | None:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from perfkit.agent import FIXTURE_NAME
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
+from perfkit.agent.provenance import own_places
+from perfkit.agent.session import mentions_fixture
 from perfkit.errors import SideNotMeasuredError
 from perfkit.identity import source_version
 from perfkit.model import SIDES, Benchmark, Side
@@ -47,7 +49,7 @@ class Listing:
     The key ``EVERYTHING`` means that pytest ended before it collected. ``bystanders`` are those of ``errors``
     whose files mention no benchmark, ``skipped`` the files that do and skip themselves, with the reason.
     ``overruled`` names the user's options that would break lockstep and were switched off. An asv suite
-    leaves ``asv_left_out`` benchmarks out, None where there is no suite.
+    leaves ``asv_left_out`` benchmarks out, None where there is no suite. ``files`` hold tests or failed.
     """
 
     found: Mapping[str, Found]
@@ -56,6 +58,7 @@ class Listing:
     skipped: Mapping[str, str] = field(default_factory=dict)
     overruled: tuple[str, ...]
     asv_left_out: int | None = None
+    files: frozenset[str] = frozenset()
     report: SideReport
 
 
@@ -112,6 +115,7 @@ def read_listing(child: Child, log: Callable[[str], None] = ignore_log) -> Listi
         skipped={error["node"]: error["message"] for error in skipped},
         overruled=tuple(message["overruled"]),
         asv_left_out=message["asv"]["left_out"] if message["asv"] is not None else None,
+        files=frozenset(message["files"]),
         report=report or SideReport(foreign={}),
     )
 
@@ -198,11 +202,20 @@ def expected_imports(roots: Mapping[Side, Path], paths: Sequence[str]) -> tuple[
     return tuple(name for name in head if name in base)
 
 
+def holds_benchmarks_alone(root: Path, paths: Sequence[str]) -> bool:
+    """Return whether all tests below some paths, of which there is one at least, seem to be benchmarks."""
+    tests = (file for file in _files_in(root, paths) if file.match("test_*.py") or file.match("*_test.py"))
+    return bool(paths) and all(map(mentions_fixture, tests))
+
+
+def _files_in(root: Path, paths: Iterable[str]) -> list[Path]:
+    places = [root / path for path in paths]
+    return sorted(file for place in places for file in ([place] if place.is_file() else place.rglob("*.py")))
+
+
 def _imports_of(root: Path, paths: Iterable[str]) -> tuple[str, ...]:
     """Return the modules that files which mention the fixture import, in order."""
-    places = [root / path for path in paths]
-    files = sorted(file for place in places for file in ([place] if place.is_file() else place.rglob("*.py")))
-    waiting = [(file, FIXTURE_NAME.encode()) for file in files]
+    waiting = [(file, FIXTURE_NAME.encode()) for file in _files_in(root, paths)]
     found: dict[str, None] = {}
     read: set[Path] = set()
     looked_at = 0
@@ -217,7 +230,7 @@ def _imports_of(root: Path, paths: Iterable[str]) -> tuple[str, ...]:
             if b"torch.optim" in text:
                 found[_BY_OPTIMIZERS] = None
             for name in _top_imports(ast.parse(text)):
-                if own := _file_of(name, (file.parent, root)):
+                if own := _file_of(name, (file.parent, *own_places(root))):
                     waiting.append((own, b""))
                 else:
                     found[name] = None

@@ -4,6 +4,8 @@ A fork server has imported what both sides share. From it, a zygote of each side
 code of its side and collects its benchmarks. These two are zygotes: launches are forked from
 them until new ones replace them. The layout of their memory biases all their launches alike, so
 pairs of zygotes are a level of replication of their own. Every eighth time the fork server is replaced, too.
+
+Zygotes that traced their imports fork only what traces benchmarks: Python's audit hooks stay for good.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self, TypeVar
 
 from perfkit.agent.imports import preloadable
@@ -34,7 +37,14 @@ from perfkit.runner.lockstep.children import (
     Tracing,
     Zygote,
 )
-from perfkit.runner.lockstep.collection import Listing, expected_imports, ignore_log, plugins, read_listing
+from perfkit.runner.lockstep.collection import (
+    Listing,
+    expected_imports,
+    holds_benchmarks_alone,
+    ignore_log,
+    plugins,
+    read_listing,
+)
 from perfkit.runner.lockstep.launch import (
     LaunchRecord,
     LaunchRules,
@@ -57,6 +67,8 @@ _Found = TypeVar("_Found")
 LAUNCHES_PER_FORK_SERVER = 4
 _ZYGOTES_PER_FORK_SERVER = 8
 _MOST_REUSE_FAULTS = 100
+# Tracing has no part in these.
+_ERRORS_OF_IMPORTS = ("ImportError: ", "ModuleNotFoundError: ", "SyntaxError: ")
 # Two cores raise two of them in hardly longer than one, and most runs need a second one.
 _STARTED_TOGETHER = 2
 # Each process needs a core while it warms up; more than four pairs at once would save little.
@@ -145,6 +157,9 @@ class Launcher:
         self._spares: list[ForkServers] = []
         self._preloaded: tuple[str, ...] = ()
         self._zygotes: dict[Side, Zygote] = {}
+        # The checkouts, where listing benchmarks traces imports; zygotes that did so are for tracing alone.
+        self._tops: Mapping[Side, Path] = {}
+        self._traced: dict[Side, Zygote] = {}
         self._zygote_pairs = 0
         self._ready: list[dict[Side, Runner]] = []
         self._most_pairs = min(int(cores / _CORES_FOR_A_PAIR), _MOST_PAIRS)
@@ -163,6 +178,7 @@ class Launcher:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._end_traced()
         self._end_zygotes()
         self._stack.close()
 
@@ -206,6 +222,7 @@ class Launcher:
     def on_other_trees(self, roots: Mapping[Side, Path]) -> Iterator[None]:
         """Measure other trees for a while, from the same fork servers; their caches are their own."""
         trees, folder = self._trees, self.folder
+        self._end_traced()
         self._end_zygotes()
         self._trees = dataclasses.replace(trees, roots=roots, slowdowns={})
         self.folder, self._alone = folder / "other", False
@@ -313,6 +330,7 @@ class Launcher:
 
     def _replace_lost(self) -> None:
         self._spares.clear()
+        self._end_traced()
         self._end_zygotes()
         self._groups += 1
         self._replace_source()
@@ -325,47 +343,105 @@ class Launcher:
         ``log`` receives a sentence now and then where that takes long. Where these processes cannot be forked
         from, each launch imports and collects for itself, and ``why_not_served`` is the reason.
         """
-        return self._repeated_once(lambda: self._collected(sides, log))
+        found = self._repeated_once(lambda: self._collected(sides, log, tops=self._tops))
+        errors = [error for one in found.values() for error in one.errors.values()]
+        if self._tops and not all(error.startswith(_ERRORS_OF_IMPORTS) for error in errors):
+            # Tracing is to have no part in what is reported.
+            return self._repeated_once(lambda: self._collected(sides, log))
+        return found
+
+    def trace_imports(self, tops: Mapping[Side, Path]) -> None:
+        """Have the processes that list benchmarks trace what they import, unless other tests are there."""
+        trees = self._trees
+        if trees.select is None and holds_benchmarks_alone(trees.roots["head"], trees.paths):
+            self._tops = tops
+
+    @contextlib.contextmanager
+    def tracing(
+        self, nodes: Iterable[str], tops: Mapping[Side, Path]
+    ) -> Iterator[Callable[[Side, Sequence[str], Tracing], Child]]:
+        """Yield a function that starts a child which traces some of ``nodes``.
+
+        It is forked from a process that has traced its imports: the one that listed the benchmarks, unless
+        that has imported files of other tests.
+        """
+        self.narrow(nodes)
+        files = frozenset(self._trees.paths)
+        try:
+            if not all(side in self._traced and self._traced[side].files <= files for side in SIDES):
+                self._repeated_once(lambda: self._collected(SIDES, tops=tops))
+            if lacking := [side for side in SIDES if side not in self._traced]:
+                raise NotMeasuredError(f"no benchmark of {lacking[0]} was found again")
+            self.draw_layout()
+            yield lambda side, part, tracing: self._start(side, nodes=tuple(part), tracing=tracing)
+        finally:
+            self._end_traced()
+
+    def prepare(self) -> None:
+        """Start the zygotes that tracing has not left, so that a first launch takes as long as others."""
+        if self.serves and not self._zygotes:
+            self._repeated_once(lambda: self._collected(SIDES))
 
     def survey_alone(self, side: Side) -> Listing:
         """Return the benchmarks of a side while no process of the other side runs."""
+        self._end_traced()
         self._end_zygotes()
         return self.survey([side])[side]
 
     def _collected(
-        self, sides: Sequence[Side], log: Callable[[str], None] = ignore_log
+        self,
+        sides: Sequence[Side],
+        log: Callable[[str], None] = ignore_log,
+        *,
+        tops: Mapping[Side, Path] = MappingProxyType({}),
     ) -> Mapping[Side, Listing]:
         """Start a child of each side that collects, all at once, and keep those that can be forked from."""
         begun = time.monotonic()
-        self.draw_layout()
+        if not tops:
+            self._end_traced()
+        zygotes = self._traced if tops else self._zygotes
         for side in sides:
-            if side in self._zygotes:
-                self._zygotes.pop(side).end()
-        serves = self.why_not_served is None
-        children = {side: self._start(side, nodes=None, serves=serves) for side in sides}
+            if side in zygotes:
+                zygotes.pop(side).end()
+        if not zygotes:
+            self.draw_layout()
+        serves = bool(tops) or self._forks
+        children = {side: self._start(side, nodes=None, serves=serves, top=tops.get(side)) for side in sides}
         kept: list[Side] = []
         try:
             found = {side: read_listing(child, log) for side, child in children.items()}
-            if self.why_no_fork is None and serves:
-                kept += [side for side in sides if found[side].found and self._is_kept(children[side])]
+            for side, one in found.items():
+                if (
+                    serves
+                    and (one.files if tops else one.found)
+                    and self._is_kept(children[side], one.files, zygotes)
+                ):
+                    kept.append(side)
         finally:
             for side, child in children.items():
                 if side not in kept:
                     child.end()
-        self.serves = bool(self._zygotes)
-        self._zygote_pairs += 1
+        self.serves = self._forks and bool(self._zygotes or self._traced)
+        self._zygote_pairs += not tops
         self.collected_s = time.monotonic() - begun + (self._start_s if self._trees.apart else 0.0)
         return found
 
-    def _is_kept(self, child: Child) -> bool:
-        """Return whether a child that has collected can be forked from, and keep it as a zygote if so."""
-        if self.why_not_served is None:
-            server = Zygote(child)
+    @property
+    def _forks(self) -> bool:
+        return self.why_no_fork is None and self.why_not_served is None
+
+    def _is_kept(self, child: Child, files: frozenset[str], zygotes: dict[Side, Zygote]) -> bool:
+        """Return whether a child that has collected can be forked from, and keep it as a zygote if so.
+
+        One that traces is kept in any case, as it finds out for itself.
+        """
+        zygote = Zygote(child, files)
+        if self._forks and not self.serves:
             # Later zygotes import the same code as the first one, so only that one is tried.
-            self.why_not_served = None if self.serves else server.why_no_fork()
-            if self.why_not_served is None:
-                self._zygotes[child.side] = server
-                return True
+            self.why_not_served = zygote.why_no_fork()
+        if self._forks or zygotes is self._traced:
+            zygotes[child.side] = zygote
+            return True
         self._end_zygotes()
         return False
 
@@ -373,6 +449,11 @@ class Launcher:
         self._end_ready()
         while self._zygotes:
             self._zygotes.popitem()[1].end()
+
+    def _end_traced(self) -> None:
+        self._tops = {}
+        while self._traced:
+            self._traced.popitem()[1].end()
 
     def _end_ready(self) -> None:
         for pair in self._ready:
@@ -405,10 +486,6 @@ class Launcher:
         """Start a child that times what files of benchmarks import from the project."""
         return self._repeated_once(lambda: self._start(side, nodes=(), importing=files))
 
-    def start_tracing(self, side: Side, nodes: Sequence[str], tracing: Tracing) -> Child:
-        """Start a child that imports the code of a side anew and traces what each benchmark runs."""
-        return self._repeated_once(lambda: self._start(side, nodes=tuple(nodes), tracing=tracing))
-
     def _start(
         self,
         side: Side,
@@ -418,13 +495,15 @@ class Launcher:
         training: str | None = None,
         steps: int = 0,
         importing: tuple[str, ...] = (),
+        top: Path | None = None,
         tracing: Tracing | None = None,
     ) -> Child:
         if self._source is None:
             self.renew()
         assert self._source is not None  # noqa: S101 (renew() set it)
-        if nodes and self.serves and not self._zygotes and not self._alone:
-            self._collected(SIDES)
+        zygotes = self._zygotes if tracing is None else self._traced
+        if nodes and self.serves and side not in zygotes and not self._alone:
+            self._collected([one for one in SIDES if one not in zygotes])
         self._children += 1
         # Both sides have paths of the same length, since a longer path moves what follows it in memory.
         place = self.folder / f"{self._children:06}-{side}"
@@ -434,10 +513,11 @@ class Launcher:
             paths=self._trees.paths,
             nodes=nodes,
             asv=self._trees.asv,
-            serves=serves and self.why_no_fork is None,
+            serves=serves and (top is not None or self.why_no_fork is None),
             training=training,
             steps=steps,
             importing=importing,
+            traces=None if top is None else str(top),
             tracing=tracing,
             select=self._trees.select,
             temporary=str(place),
@@ -448,8 +528,8 @@ class Launcher:
             oldest=self._trees.oldest,
             layout=self.layout,
         )
-        if nodes and side in self._zygotes and tracing is None:
-            return self._zygotes[side].start(assignment)
+        if side in zygotes and (nodes or tracing is not None):
+            return zygotes[side].start(assignment)
         return self._source.start(side, assignment)
 
     def launch(

@@ -1,4 +1,4 @@
-"""Traces what each benchmark runs on each side, in one process a side and without timing."""
+"""Traces what each benchmark runs on each side, in forks of what imported that, and without timing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import itertools
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,28 +82,25 @@ def trace_sides(
         NotTracedError: it did not work in ``seconds``, or a side ran other code than its own.
     """
     until = time.monotonic() + seconds
-    launcher.draw_layout()
     many = len(nodes) > _MANY
     parts: list[tuple[Side, Sequence[str]]] = [(side, nodes) for side in SIDES]
     if many:
         parts = [("base", ()), *(("head", half) for half in _halves(nodes))]
     together = _MOST_TOGETHER if many else 1
-    children: list[tuple[Child, Path]] = []
+    files = [launcher.folder / f"trace-{number}.jsonl" for number in range(len(parts))]
     try:
-        for number, (side, part) in enumerate(parts):
-            file = launcher.folder / f"trace-{number}.jsonl"
-            tracing = Tracing(
-                top=str(tops[side]), file=str(file), seconds=seconds, limit_s=limit_s, together=together
-            )
-            children.append((launcher.start_tracing(side, part, tracing), file))
-        # The last benchmark may have begun at the end of the time.
-        passed = [_await(child, until + limit_s) for child, _ in children]
+        with launcher.tracing(nodes, tops) as start, ExitStack() as stack:
+            left_s = until - time.monotonic()
+            children = []
+            for (side, part), file in zip(parts, files, strict=True):
+                tracing = Tracing(file=str(file), seconds=left_s, limit_s=limit_s, together=together)
+                children.append(start(side, part, tracing))
+                stack.callback(children[-1].end)
+            # The last benchmark may have begun at the end of the time.
+            passed = [_await(child, until + limit_s) for child in children]
     except NotMeasuredError as error:
         raise NotTracedError(str(error)) from error
-    finally:
-        for child, _ in children:
-            child.end()
-    base, head, *rest = (_read(file, ok) for (_, file), ok in zip(children, passed, strict=True))
+    base, head, *rest = (_read(file, ok) for file, ok in zip(files, passed, strict=True))
     for other in rest:
         head = dataclasses.replace(head, ran={**head.ran, **other.ran})
     if many:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import math
 import os
 import platform
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import psutil
@@ -17,16 +19,21 @@ from perfkit.errors import NotMeasuredError
 from perfkit.extras import is_installed
 from perfkit.identity import fingerprint
 from perfkit.model import ABSENT, Environment, Machine
+from perfkit.model.surroundings import MACHINE_SPEEDS
 from perfkit.runner.machine.devices import own_devices
 
 _GIB = 1 << 30
+_SPEED_S = 0.05
 _MEMORY = Path("/proc/meminfo")
 # The lines of /proc/cpuinfo that cpuinfo takes a CPU's name from.
 _NAMES_OF_CPU = frozenset({"model name", "cpu", "processor", "uarch"})
 
 
-def read_machine() -> Machine:
-    """Return this machine; only CPU model, logical CPUs, RAM in GiB and GPUs identify it."""
+def read_machine(*, timed: bool = False) -> Machine:
+    """Return this machine, ``timed`` with what fixed work takes on it.
+
+    Only CPU model, logical CPUs, RAM in GiB and GPUs identify it.
+    """
     check_proc()
     identity = {
         "cpu": _cpu_model(),
@@ -42,8 +49,35 @@ def read_machine() -> Machine:
         "load_1min": f"{psutil.getloadavg()[0]:.2f}",
         **_governor(),
         **own_devices().facts(),
+        **(_speeds() if timed else {}),
     }
     return Machine(machine_id=fingerprint(identity), facts={**identity, **other})
+
+
+def _speeds() -> dict[str, str]:
+    """Time a Python loop and, where numpy is imported anyway, a matrix product."""
+    work: list[Callable[[], object]] = [_python_loop]
+    if (numpy := sys.modules.get("numpy")) is not None:
+        # Small enough for one thread.
+        square = numpy.ones((64, 64))
+        work.append(lambda: [square @ square for _ in range(10)])
+    return {name: f"{1e3 * _quickest(one):.4g}" for name, one in zip(MACHINE_SPEEDS, work, strict=False)}
+
+
+def _python_loop() -> None:
+    """Make random numbers: of simple loops, this one differs least from process to process."""
+    number = 1
+    for _ in range(5000):
+        number = (number * 1103515245 + 12345) & 0x7FFFFFFF
+
+
+def _quickest(work: Callable[[], object]) -> float:
+    now = time.perf_counter
+    begun, quickest = now(), math.inf
+    while (start := now()) < begun + _SPEED_S:
+        work()
+        quickest = min(quickest, now() - start)
+    return quickest
 
 
 def check_proc() -> None:

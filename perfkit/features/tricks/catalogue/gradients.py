@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +50,35 @@ def _checkpointing_side(model: nn.Module) -> Call:
     return lambda: pieces.outputs_and_gradients(model, inputs)
 
 
+@contextmanager
+def _checkpointing() -> Iterator[pieces.Used]:
+    """Checkpoint the blocks of each model: modules with parts, of one class, in a list or a sequence."""
+    used, seen = pieces.Used(), WeakSet[nn.Module]()
+
+    def call_checkpointed(
+        module: nn.Module, call: pieces.Forward, arguments: tuple[object, ...], named: pieces.Arguments
+    ) -> object:
+        if module not in seen:
+            seen.add(module)
+            for block in _blocks(module):
+                used.note()
+                block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+        return call(*arguments, **named)
+
+    with pieces.calling(call_checkpointed):
+        yield used
+
+
+def _blocks(model: nn.Module) -> list[nn.Module]:
+    lists = (list(one) for one in model.modules() if isinstance(one, nn.ModuleList | nn.Sequential))
+    return [
+        block
+        for blocks in lists
+        if len(blocks) > 1 and len({type(block) for block in blocks}) == 1 and any(blocks[0].children())
+        for block in blocks
+    ]
+
+
 GRADIENT_CHECKPOINTING = Trick(
     name="gradient_checkpointing",
     title="Gradient checkpointing",
@@ -64,7 +95,33 @@ GRADIENT_CHECKPOINTING = Trick(
     pair=lambda layers: Pair(
         without=_checkpointing_side(_net(layers)), with_=_checkpointing_side(_Checkpointed(_net(layers)))
     ),
+    on_loop=_checkpointing,
 )
+
+
+@contextmanager
+def _in_evaluations(
+    evaluates: Callable[[nn.Module], bool], context: Callable[[], AbstractContextManager[None]]
+) -> Iterator[pieces.Used]:
+    """Call outermost modules that evaluate in a context, until the end."""
+    used = pieces.Used()
+
+    def call_within(
+        module: nn.Module, call: pieces.Forward, arguments: tuple[object, ...], named: pieces.Arguments
+    ) -> object:
+        if not evaluates(module):
+            return call(*arguments, **named)
+        used.note()
+        with context():
+            return call(*arguments, **named)
+
+    with pieces.calling(call_within):
+        yield used
+
+
+def _records_in_vain(module: nn.Module) -> bool:
+    trained = any(parameter.requires_grad for parameter in module.parameters())
+    return torch.is_grad_enabled() and not module.training and trained
 
 
 INFERENCE_MODE = Trick(
@@ -78,11 +135,14 @@ INFERENCE_MODE = Trick(
     caveat="Outside, its tensors can neither be changed in place nor be saved for a backward pass.",
     source=pieces.documentation("inference_mode", "generated/torch.autograd.grad_mode.inference_mode.html"),
     code="with torch.inference_mode(): outputs = model(inputs)",
+    rewrite=(r"torch\.no_grad\(\)", "torch.inference_mode()"),
     size_means="rows in a batch",
     sizes=(1, 16, 256),
     pair=lambda rows: Pair(
         without=evaluation(rows, torch.enable_grad), with_=evaluation(rows, torch.inference_mode)
     ),
+    on_loop=lambda: _in_evaluations(lambda _: not torch.is_grad_enabled(), torch.inference_mode),
+    between_steps=True,
 )
 
 
@@ -104,6 +164,8 @@ NO_GRAD = Trick(
     pair=lambda rows: Pair(
         without=evaluation(rows, torch.enable_grad), with_=evaluation(rows, torch.no_grad)
     ),
+    on_loop=lambda: _in_evaluations(_records_in_vain, torch.no_grad),
+    between_steps=True,
 )
 
 
@@ -151,6 +213,7 @@ ZERO_GRAD_SET_TO_NONE = Trick(
     caveat="A parameter that a step does not reach has no gradient then, and the optimiser skips it.",
     source=pieces.documentation("Optimizer.zero_grad", "generated/torch.optim.Optimizer.zero_grad.html"),
     code="optimizer.zero_grad(set_to_none=True)",
+    rewrite=(r"zero_grad\(set_to_none=False\)", "zero_grad(set_to_none=True)"),
     size_means="layers of 128 x 128",
     sizes=(4, 16, 64),
     pair=lambda layers: Pair(

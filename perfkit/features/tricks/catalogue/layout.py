@@ -133,6 +133,7 @@ CONTIGUOUS_AFTER_PERMUTE = Trick(
     caveat="The copy takes memory, and is for nothing where an operator copies anyway or there is but one.",
     source=pieces.documentation("Tensor Views", "tensor_view.html"),
     code="images = images.permute(0, 2, 3, 1).contiguous()",
+    rewrite=(r"^(\w+ = .*\.permute\([^()]*\))$", r"\1.contiguous()"),
     size_means="images in a batch",
     sizes=(4, 16, 64),
     pair=_contiguous_pair,

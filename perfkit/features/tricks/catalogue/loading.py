@@ -71,6 +71,8 @@ LOADER_WORKERS = Trick(
     pair=lambda images: Pair(without=epoch(images), with_=epoch(images, num_workers=WORKERS)),
     rounds=ROUNDS,
     on_loop=lambda: constructing(DataLoader, with_workers),
+    rewrite=(r"^((?!.*num_workers)[^#]*DataLoader\([^#]+)\)$", rf"\1, num_workers={WORKERS})"),
+    between_steps=True,
 )
 
 
@@ -98,6 +100,7 @@ PERSISTENT_WORKERS = Trick(
     on_loop=lambda: constructing(
         DataLoader, lambda arguments: if_workers(arguments, persistent_workers=True)
     ),
+    between_steps=True,
 )
 
 
@@ -124,6 +127,7 @@ PREFETCH_FACTOR = Trick(
     pair=lambda images: Pair(without=_side(images, ahead=2), with_=_side(images, ahead=_AHEAD)),
     rounds=ROUNDS,
     on_loop=lambda: constructing(DataLoader, lambda arguments: if_workers(arguments, prefetch_factor=_AHEAD)),
+    between_steps=True,
 )
 
 

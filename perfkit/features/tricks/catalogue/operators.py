@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -124,6 +125,24 @@ def _pointwise(values: Tensor) -> Tensor:
     return gate * wave + (1 - gate) * values.clamp(-1, 1)
 
 
+@contextmanager
+def _compiling() -> Iterator[pieces.Used]:
+    """Compile each outermost module when it is first called."""
+    used, seen = pieces.Used(), WeakSet[nn.Module]()
+
+    def call_compiled(
+        module: nn.Module, call: pieces.Forward, arguments: tuple[object, ...], named: pieces.Arguments
+    ) -> object:
+        if module not in seen and any(True for _ in module.parameters()):
+            seen.add(module)
+            used.note()
+            module.compile()
+        return call(*arguments, **named)
+
+    with pieces.calling(call_compiled):
+        yield used
+
+
 COMPILE = Trick(
     name="compile",
     title="torch.compile",
@@ -141,6 +160,7 @@ COMPILE = Trick(
     relative_tolerance=1e-4,
     absolute_tolerance=1e-5,
     needs="compiler",
+    on_loop=_compiling,
 )
 
 
@@ -211,6 +231,7 @@ FUSED_ACTIVATION = Trick(
     caveat="Names may hide variants: GELU also has a form with tanh, whose values differ.",
     source=pieces.documentation("torch.nn.functional.gelu", "generated/torch.nn.functional.gelu.html"),
     code="torch.nn.functional.gelu(values)",
+    rewrite=(r"0\.5 \* (\w+) \* \(1(?:\.0)? \+ torch\.erf\(\1 / .+?\)\)", r"torch.nn.functional.gelu(\1)"),
     size_means="rows of 1024 values",
     sizes=(16, 256, 1024),
     pair=lambda rows: Pair(without=_gelu_side(rows, _written_out), with_=_gelu_side(rows, gelu)),

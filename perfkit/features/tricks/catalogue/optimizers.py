@@ -52,6 +52,7 @@ def _trick(optimizer: type[Optimizer], how: How) -> Trick:
         absolute_tolerance=1e-6,
         excludes=tuple(f"{kind.lower()}_{other}" for other in _WAYS[optimizer] if other != how),
         on_loop=lambda: _in_every_loop(optimizer, how),
+        rewrite=(rf"^([^#]*\b{kind}\([^#]+)\)$", rf"\1, {how}=True)"),
     )
 
 

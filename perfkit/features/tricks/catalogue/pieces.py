@@ -4,7 +4,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 import torch
@@ -132,6 +132,8 @@ def constructing(made: type, change: Callable[[Arguments], Arguments]) -> Iterat
     construct = vars(made)["__init__"]
     signature = inspect.signature(construct)
 
+    # Tricks that change the same class are nested: each reads the signature through the others.
+    @wraps(construct)
     def construct_changed(self: object, *args: object, **keywords: object) -> None:
         passed = signature.bind(self, *args, **keywords)
         if type(self) is made:

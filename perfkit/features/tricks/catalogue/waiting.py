@@ -1,11 +1,14 @@
 """Where the processor and the device wait for each other, or threads for one another."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 from torch.optim import SGD
+from torch.utils.data import DataLoader
 
 from perfkit.features.tricks.catalogue import pieces
 from perfkit.features.tricks.trick import Call, Pair, Trick
@@ -59,6 +62,7 @@ CPU_INSIDE_LOOP = Trick(
     ),
     code="correct += (outputs.argmax(dim=1) == labels).sum()  # after the loop: correct.cpu()",
     size_means="batches of 128 rows",
+    rewrite=(r"^(\w+ \+= .*)\.cpu\(\)(?:\.numpy\(\))?(.*)$", r"\1\2  # move the sum after the loop"),
     sizes=(5, 20, 80),
     pair=_predictions_pair,
 )
@@ -148,6 +152,7 @@ ITEM_PER_STEP = Trick(
         "recipes/recipes/tuning_guide.html",
     ),
     code="total += loss.detach()  # after the loop: total.item()",
+    rewrite=(r"^(\w+) \+= ([^#]+)\.item\(\)([^#]*)$", r"\1 += \2.detach()\3  # after the loop: \1.item()"),
     size_means="training steps",
     sizes=(5, 20, 80),
     pair=lambda steps: Pair(without=_item_side(steps, _read_each), with_=_item_side(steps, _read_once)),
@@ -209,6 +214,23 @@ def _pinned_side(rows: int, *, pinned: bool) -> Call:
     return evaluate
 
 
+@contextmanager
+def _pinning() -> Iterator[pieces.Used]:
+    """Let loaders pin their batches, and no copy to a device wait."""
+    move = Tensor.to
+
+    def to(self: Tensor, *args: Any, **keywords: Any) -> Tensor:  # noqa: ANN401 (torch's own signature)
+        if self.device.type == "cpu" and len(args) == 1:
+            keywords.setdefault("non_blocking", True)
+        return move(self, *args, **keywords)
+
+    with (
+        pieces.constructing(DataLoader, lambda _: {"pin_memory": True}) as used,
+        pieces.replaced(Tensor, "to", to),
+    ):
+        yield used
+
+
 PINNED_MEMORY = Trick(
     name="pinned_memory",
     title="Pinned memory, non-blocking",
@@ -225,6 +247,9 @@ PINNED_MEMORY = Trick(
     size_means="rows in a batch",
     sizes=(64, 1024, 8192),
     pair=lambda rows: Pair(without=_pinned_side(rows, pinned=False), with_=_pinned_side(rows, pinned=True)),
+    on_loop=_pinning,
+    between_steps=True,
+    rewrite=(r"^([^#]*DataLoader\([^#]+)\)$", r"\1, pin_memory=True)"),
     relative_tolerance=1e-5,
     absolute_tolerance=1e-6,
     needs="cuda",
