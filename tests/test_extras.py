@@ -193,6 +193,7 @@ def test_commands_that_need_an_extra_state_so(
         ("profile", "words:main", "--lines", "words:main"): ("--lines", "line_profiler", "profile"),
         ("tricks",): ("perfkit tricks", "torch", "torch"),
         ("tricks", "--from-ledger"): ("perfkit tricks", "torch", "torch"),
+        ("why", "words:main"): ("perfkit why", "torch", "torch"),
         ("view", str(profile)): ("perfkit view", "snakeviz", "profile"),
     }
     before = sorted(project.root.rglob("*"))

@@ -21,7 +21,9 @@ from perfkit.ledger.store import Ledger
 from perfkit.model import STEP_TIME, WALL_TIME, Balance, Benchmark, Commit, Machine, Metric, Outcome
 from perfkit.model.counters import count_outcomes
 from perfkit.model.readings import RESIDUAL
+from perfkit.profiling.passes.follow import CREEP_STEPS, Followed, RunFindings
 from perfkit.profiling.passes.periods import batch_size
+from perfkit.profiling.passes.target_code import OwnCode, find_own_code
 from perfkit.profiling.passes.training import (
     StepFindings,
     StepPlan,
@@ -33,11 +35,14 @@ from perfkit.profiling.passes.training import (
 from perfkit.repo.commits import read_commit
 from perfkit.report.console import visible
 from perfkit.runner.machine.facts import read_environment, read_machine
-from perfkit.units import counted, human_seconds
+from perfkit.units import counted, human_bytes, human_percent, human_seconds
 
 _PREFIX = "training:"
 # The metric of a phase is named by this and the phase.
 _PART = "time in "
+# The metric of all steps after the plan: medians of blocks, in order.
+ALL_STEPS = "all_steps"
+_WORTH_NAMING = 0.01
 # This many steps make a time worth filing.
 _FEWEST_STEPS = 3
 # A line names this many parts of a step.
@@ -98,6 +103,9 @@ class TrainingRecord:
         self._process = os.getpid()
         self._line: str | None = None
         self._reported = False
+        self._own: OwnCode | None = None
+        # Where the plan is over, all later steps are followed.
+        self.followed: Followed | None = None
         self.is_over = False
 
     @_harmless
@@ -111,6 +119,7 @@ class TrainingRecord:
             commit = read_commit(project.root, ignored=(*project.output_paths, place))
             Ledger(place).check_writable()
             self._place = _Place(ledger=Ledger(place), commit=commit, machine=read_machine())
+            self._own = find_own_code(project.config.own, root=project.root, script=None)
         self.steps = TrainingSteps(self._plan, project.root)
         self.steps.begin()
 
@@ -132,14 +141,70 @@ class TrainingRecord:
             self.steps.end_step()
             if self.steps.is_over:
                 self._file(self.steps)
+                self._follow()
 
     pause = _followed("pause")
     resume = _followed("resume")
     restart_step = _followed("restart_step")
 
-    @_harmless
+    def _follow(self) -> None:
+        """Follow every later step; from now on a step ends with a reading of the clock and nothing else."""
+        if self._own is not None:
+            self.followed = followed = Followed(self._own)
+            names = ("end_step", "pause", "resume", "restart_step")
+            vars(self).update({name: getattr(followed, name) for name in names})
+
     def finish(self) -> None:
         """File what there is, unless that was done before."""
+        followed, self.followed = self.followed, None
+        if followed is None:
+            self._finish_plan()
+        elif os.getpid() == self._process:
+            for name in ("end_step", "pause", "resume", "restart_step"):
+                vars(self).pop(name, None)
+            try:
+                self._file_run(followed.findings())
+            except Exception as error:  # noqa: BLE001 (a person's training is worth more than its times)
+                self._line = f"{self._line}; its later steps were not filed: {error}"
+
+    def _file_run(self, found: RunFindings | None) -> None:
+        """File all steps after the plan in one row, as a trace of medians."""
+        if found is None or self._place is None:
+            return
+        summary = _run_in_words(found)
+        outcome = Outcome(
+            benchmark=self._benchmark,
+            metric=Metric(name=ALL_STEPS, unit="s"),
+            loops=found.blocks[0].steps,
+            values=tuple(one.median_s for one in found.blocks),
+            message=summary,
+        )
+        self._add([outcome])
+        self._line = f"{self._line}; {summary}"
+
+    @property
+    def _benchmark(self) -> Benchmark:
+        work = {"ranks": str(self._ranks), **self._work}
+        return Benchmark(name=_PREFIX + self._name, version=fingerprint(work), params=work)
+
+    def _add(self, outcomes: Sequence[Outcome]) -> str:
+        """File outcomes as a run, and return its identity."""
+        place, run_id, now = self._place, new_run_id(), utc_now()
+        assert place is not None  # noqa: S101 (looked at by the callers)
+        facts = RunFacts(
+            run_id=run_id,
+            recorded_at=now,
+            source="training",
+            commit=place.commit,
+            machine=place.machine,
+            environment=read_environment(),
+        )
+        with place.ledger.run(source="training", run_id=run_id, recorded_at=now) as run:
+            run.add([facts.row(outcome) for outcome in outcomes])
+        return run_id
+
+    @_harmless
+    def _finish_plan(self) -> None:
         if os.getpid() == self._process:
             if self.steps is None:
                 raise NotMeasuredError(_NO_STEP)
@@ -173,21 +238,10 @@ class TrainingRecord:
         )
         if self._place is None:
             return
-        place, run_id, now = self._place, new_run_id(), utc_now()
-        work = {"ranks": str(self._ranks), **self._work}
-        benchmark = Benchmark(name=_PREFIX + self._name, version=fingerprint(work), params=work)
-        facts = RunFacts(
-            run_id=run_id,
-            recorded_at=now,
-            source="training",
-            commit=place.commit,
-            machine=place.machine,
-            environment=read_environment(),
-        )
-        with place.ledger.run(source="training", run_id=run_id, recorded_at=now) as run:
-            run.add([facts.row(outcome) for outcome in _outcomes(benchmark, findings, self._plan)])
+        benchmark = self._benchmark
+        run_id = self._add(_outcomes(benchmark, findings, self._plan))
         filed = f"run {short_run_id(run_id)} of the ledger"
-        self._line = _in_a_line(benchmark.name, findings, others, filed=filed, dirty=place.commit.dirty)
+        self._line = _in_a_line(benchmark.name, findings, others, filed=filed, dirty=self._place.commit.dirty)
 
 
 def _outcomes(benchmark: Benchmark, findings: StepFindings, plan: StepPlan) -> list[Outcome]:
@@ -239,6 +293,23 @@ def _in_a_line(name: str, findings: StepFindings, others: Sequence[float], *, fi
         )
     unseen = " (uncommitted changes, so `perfkit history` leaves it out)" if dirty else ""
     return f"{name}: {'; '.join(parts)} -> {filed}{unseen}"
+
+
+def _run_in_words(found: RunFindings) -> str:
+    """Return what a whole run gave in a few words."""
+    median, _, slow = (human_seconds(one) for one in found.quantiles_s)
+    parts = [f"{counted(found.steps, 'step')} after that, median {median}, 99th percentile {slow}"]
+    if found.wait >= _WORTH_NAMING:
+        parts.append(f"data wait {found.wait:.0%}")
+    if found.creep:
+        parts.append(f"steps get slower by {human_percent(found.creep)} in {CREEP_STEPS:,} steps")
+    parts += [
+        f"{100 * (ratio - 1):+.1f} % from step {step:,} on" for step, ratio in found.changes[:_MOST_PARTS]
+    ]
+    if found.leak:
+        kept = f" kept by {found.leak_line}" if found.leak_line else ""
+        parts.append(f"memory grows by {human_bytes(round(found.leak))} a step{kept}")
+    return ", ".join(parts)
 
 
 def _too_few(findings: StepFindings, plan: StepPlan) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,8 +26,8 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
     ``run.step()`` at the end of each. What runs between two loops, or ``with run.pause():``, belongs to no
     step, and neither do evaluations, rollouts and checkpoints. After ``warmup`` steps, ``steps`` are timed,
     ``balance`` others are watched by turns with these, phase by phase, and with ``counts`` three are counted;
-    then all is filed, and the rest of the training costs nothing. What was measured until then is filed when
-    the program ends, or by ``finish()``.
+    then all is filed. Every later step is timed too, at less than a microsecond each: one row is filed when
+    the program ends, or by ``finish()``, and lasting changes, creep and leaks are named.
 
     An ``Accelerator`` gives its rank, its precision and its accumulation. These, the batch's size and what
     ``work`` has are how much work a step is: other amounts begin a new history. No error in here stops the
@@ -59,7 +60,8 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
         if accelerator is not None:
             self._take_from(accelerator)
         self._optimizers = OptimizerSteps()
-        self._begun = False
+        self._begun = self._each_turn = False
+        self._steps = self._turns = 0
         announce_steps()
 
     def __call__(self, loader: Iterable[Batch]) -> Iterator[Batch]:
@@ -67,13 +69,26 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
         if self._begun:
             self._record.resume()
         self._begin()
+        clock, batches = time.perf_counter, iter(loader)
         try:
-            for batch in loader:
-                self._record.see_batch(batch)
+            while True:
+                followed, begun = self._record.followed, clock()
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    return
+                if followed is None:
+                    self._record.see_batch(batch)
+                    self._turns += 1
+                else:
+                    followed.wait_s += clock() - begun
                 try:
                     yield batch
                 finally:
-                    if self._optimizers.taken():
+                    # Where each turn was a step, it goes on to be one, and nothing needs to notice updates.
+                    if followed is not None and self._each_turn:
+                        followed.end_step()
+                    elif self._optimizers.taken():
                         self.step()
         finally:
             # What follows, such as an evaluation, belongs to no step.
@@ -81,12 +96,18 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
 
     def step(self) -> None:
         """End a step by hand, and begin the next one."""
+        if self._record.followed is not None:
+            self._record.end_step()
+            return
         self._begin()
         self._optimizers.taken()
         step()
+        self._steps += 1
         self._record.end_step()
         if self._record.is_over:
-            self._optimizers.end()
+            self._each_turn = self._steps == self._turns
+            if self._each_turn or not self._turns or self._record.followed is None:
+                self._optimizers.end()
 
     @contextmanager
     def pause(self) -> Iterator[None]:

@@ -39,6 +39,7 @@ VERBS = {
     "tricks": ("tricks", "--only", "item_per_step"),
     "experiment": ("experiment", "run", "experiment.toml"),
     "profile": ("profile", "training:main", "--out", "x.stat"),
+    "why": ("why", "training:main"),
     "explain": ("explain", "HEAD~1", "HEAD", "--target", "training:main"),
 }
 _WAIT_S = 60

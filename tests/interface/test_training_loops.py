@@ -87,6 +87,24 @@ def _rows(place: Path = LEDGER) -> dict[str, Row]:
     return {row.outcome.metric.name: row for row in Ledger(place).rows()}
 
 
+@pytest.mark.usefixtures("project")
+def test_all_later_steps_are_one_row_with_a_leak_and_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    run, kept = perfkit.training("net", warmup=1, steps=10, balance=0), []
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+    for step in run(range(9000)):
+        kept.append(bytearray(2000))
+        # Where each turn was a step, later turns need no update to be noticed.
+        if step < 20:
+            optimizer.step()
+    run.finish()
+
+    row = _rows()["all_steps"]
+    assert 500 == row.outcome.loops
+    assert len(row.outcome.values) in (16, 17)
+    assert "memory grows by" in str(row.outcome.message)
+    assert "steps after that" in capsys.readouterr().err
+
+
 def test_a_loop_files_its_steps_what_they_wait_for_and_counts(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

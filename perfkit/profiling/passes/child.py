@@ -35,6 +35,7 @@ from perfkit.profiling.passes.exchange import (
 )
 from perfkit.profiling.passes.instruments import INSTRUMENTS, Clean, own_code_of
 from perfkit.profiling.passes.meter import EnoughSteps, Meter, import_torch
+from perfkit.profiling.passes.samples import LineSamples
 from perfkit.profiling.passes.target_code import (
     describe_exit,
     describe_failure,
@@ -117,7 +118,7 @@ class Reporter:
 
 def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
     import_torch()
-    instrument = INSTRUMENTS[spec.name](spec)
+    instrument = (LineSamples if spec.samples else INSTRUMENTS[spec.name])(spec)
     prepare_process(spec.target.place, spec.arguments, root=Path(spec.root))
     redirect_hydra(Path(spec.folder) / _HYDRA_FOLDER)
     alone: list[Problem] = []

@@ -19,6 +19,7 @@ from perfkit.model import (
     RoleProfile,
     Status,
 )
+from perfkit.model.samples import LoopSamples
 from perfkit.profiling.passes.targets import Target, Unit
 
 OUTPUT_FILE = "output.log"
@@ -48,7 +49,7 @@ class PassSpec:
     ``known_steps`` is from an earlier pass. ``environment_reader`` ("module:function") is called at the end,
     when torch is loaded. ``line_entries`` and ``lines`` are functions whose lines are timed. ``unit`` is what
     ends a step, as far as it is known, and ``limit_s`` ends the pass too. With ``by_turns`` the loop waits
-    for a number of steps before it makes them.
+    for a number of steps before it makes them. With ``samples`` a clean pass samples the running line.
     """
 
     name: PassName
@@ -69,6 +70,7 @@ class PassSpec:
     unit: Unit = _NO_UNIT
     limit_s: float | None = None
     by_turns: bool = False
+    samples: bool = False
 
     @property
     def started_in(self) -> Path:
@@ -107,6 +109,7 @@ class PassResult:
     lines: tuple[LineTime, ...] = ()
     counts: Counts | None = None
     memory: MemoryProfile | None = None
+    samples: LoopSamples | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

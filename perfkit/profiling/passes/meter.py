@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 from weakref import WeakSet
 
 from perfkit.agent.clock import DeviceEvent, accelerator_in_use
@@ -65,6 +65,7 @@ class Meter:
         self.periods = Periods(_now, on_batch=self._on_batch, on_backward=self._on_backward)
         self.periods.only_batches = self._unit.loader
         self.ended: Literal["", "limit", "interrupted"] = ""
+        self._hooks: list[Any] = []
         self.cuts: list[tuple[Moment, Moment]] = []
 
     def prepare(self) -> None:
@@ -86,6 +87,7 @@ class Meter:
                 optimizer.register_optimizer_step_pre_hook(self._on_update),
                 optimizer.register_optimizer_step_post_hook(self._on_updated),
             ):
+                self._hooks.append(hook)
                 # A forked process that trains by itself is not this training loop.
                 os.register_at_fork(after_in_child=hook.remove)
             if self._loaders:
@@ -96,6 +98,8 @@ class Meter:
     def finish(self, name: PassName, *, result: object, profiled_from: int = 0) -> PassSummary:
         """Wait for the accelerator, stop the clock and return what was seen."""
         last, end_s = _wait_for_accelerator()
+        for hook in self._hooks:
+            hook.remove()
         begins, ends = ([_at_s(mark, last, end_s) for mark in marks] for marks in (self._begins, self._ends))
         paused_s = sum(begin - end for begin, end in zip(begins[1:], ends, strict=False))
         off_s = [0.0] * (self.steps + 1)

@@ -24,6 +24,7 @@ import msgspec
 
 from perfkit.agent.counters.calls import profile_of_this_thread
 from perfkit.extras import is_installed
+from perfkit.model.samples import LineSample
 from perfkit.profiling.passes.exchange import STOPS_FILE
 
 PIN_MEMORY = "pin_memory"
@@ -32,7 +33,7 @@ _WORKER = "worker"
 _STAT_FILE = re.compile(rf"({_WORKER}\d+|{PIN_MEMORY})\.\d+\.stat")
 # How the names of a profile's files of workers go on behind its own.
 WORKER_FILE = rf"\.({_WORKER}\d+|{PIN_MEMORY})\.stat"
-_TIMES_ENDING = ".fetched"
+_TIMES_ENDING, _SAMPLES_ENDING = ".fetched", ".samples"
 # From this version of Python on a process has room for one profiler only: that of its main thread.
 _ONE_PROFILER = (3, 12)
 
@@ -41,6 +42,8 @@ _Loop = Callable[..., object]
 _Span = tuple[float, float]
 # The functions of torch that are replaced here; a spawned process still finds them in torch.
 _originals: dict[str, _Loop] = {}
+# What makes the sampler of a worker; a spawned one has none.
+_samplers: list[Callable[[], Any]] = []
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,22 @@ def profile_workers(folder: Path) -> None:
 def time_workers(folder: Path) -> None:
     """Have each worker leave in the folder how long its batches took to make."""
     _replace(_worker_module(), "_worker_loop", timed_worker, folder)
+
+
+def sample_workers(folder: Path, sampler: Callable[[], Any]) -> None:
+    """Have each forked worker leave in the folder which lines it was in, and how many batches it made."""
+    if is_installed("torch"):
+        _samplers.append(sampler)
+        _replace(_worker_module(), "_worker_loop", sampled_worker, folder)
+
+
+def samples_of_workers(folder: Path) -> tuple[tuple[LineSample, ...], int]:
+    """Return the samples of all workers, and the number of their batches."""
+    found = [
+        msgspec.json.decode(file.read_bytes(), type=tuple[tuple[LineSample, ...], int])
+        for file in sorted(folder.glob(f"*{_SAMPLES_ENDING}"))
+    ]
+    return tuple(one for samples, _ in found for one in samples), sum(batches for _, batches in found)
 
 
 def end_workers() -> None:
@@ -140,6 +159,25 @@ def timed_worker(*arguments: object) -> None:
         # A worker's first batch includes its set-up.
         kept = fetches[1:] or fetches
         _place(f"{_WORKER}{number}", _TIMES_ENDING).write_bytes(msgspec.json.encode(kept))
+
+
+def sampled_worker(*arguments: object) -> None:
+    """Run a worker's loop, and sample the lines that it is in."""
+    loop = _original(_worker_module(), "_worker_loop")
+    if not _samplers:
+        loop(*arguments)
+        return
+    fetches: list[_Span] = []
+    _time_fetches(fetches)
+    sampler, begun = _samplers[0](), time.perf_counter()
+    sampler.start()
+    try:
+        loop(*arguments)
+    finally:
+        sampler.stop()
+        found = sampler.samples((begun, time.perf_counter())), len(fetches)
+        place = _place(f"{_WORKER}{_worker_number(loop, arguments)}", _SAMPLES_ENDING)
+        place.write_bytes(msgspec.json.encode(found))
 
 
 def _profiled(loop: _Loop, arguments: tuple[object, ...], role: str) -> None:

@@ -1,0 +1,478 @@
+"""``perfkit why``: the causes of a step's time, each with the gain to expect of its change."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from perfkit.commands.measuring import measuring
+from perfkit.config import Project
+from perfkit.errors import NotMeasuredError
+from perfkit.model import PassSummary
+from perfkit.model.counters import SYNCS
+from perfkit.model.memory import LineMemory
+from perfkit.model.samples import (
+    BACKWARD,
+    COMPILING,
+    COPY,
+    DATA,
+    LIBRARY,
+    LOGGING,
+    MODEL,
+    UPDATE,
+    WAIT,
+    LineSample,
+    LoopSamples,
+    OwnLine,
+)
+from perfkit.profiling.passes.exchange import PassResult, PassSpec
+from perfkit.profiling.passes.launch import PassLauncher, described, ratio_of_turns, run_pass
+from perfkit.profiling.passes.targets import Unit, resolve_target
+from perfkit.report.progress import PassProgress
+from perfkit.temporary import temporary_folder
+from perfkit.units import human_bytes, human_percent
+
+CauseName = Literal[
+    "loader", "transform", "sync", "growth", "recompiles", "evaluation", "logging", "copy", "float64",
+    "threads", "optimizer", "line",
+]  # fmt: skip
+Gain = tuple[float, float, float]
+_LIMIT_S = 20.0
+# Below this share of a step a cause is not worth a line.
+_WORTH = 0.03
+# What repeating a run moves a share by, beside the scatter of its blocks.
+_SLACK, _SLACK_SHARE = 0.01, 0.1
+# Without a part, the rest finds warm caches: it may be so much faster, at most and by the part's share.
+_WARM, _WARM_SHARE = 0.2, 0.6
+_FEWEST_BLOCKS = 4
+# A line grows that takes this much longer at the end, and in most blocks longer than before.
+_GROWN, _RISING = 2.0, 0.6
+_LEAK_BYTES = 1 << 10
+# Part of an evaluation is what runs modules in at least this share of the time without gradients.
+_MODULES = 0.3
+_MOST_OF = 0.5
+_CALLS: tuple[tuple[CauseName, str], ...] = (
+    ("logging", r"\bprint\(|\.write\(|\.flush\(|fsync\(|\.add_scalars?\(|json\.dump|torch\.save\("),
+    ("copy", r"\.clone\(|deepcopy\(|\.copy\("),
+    ("sync", r"\.(item|tolist|numpy|cpu)\(|\bfloat\(|\bbool\("),
+)
+_OF_LIBRARY: dict[str, CauseName] = {LOGGING: "logging", COPY: "copy"}
+_CHANGES: dict[CauseName, str] = {
+    "transform": "make this line cheaper, do it once beforehand, or give the loader more workers",
+    "sync": "keep results as tensors, and read them once in many steps",
+    "growth": "keep numbers, not tensors: `.item()` or `.detach()`, and a running sum for a whole list",
+    "recompiles": "give the compiled code inputs of one shape (pad them), or compile with dynamic=True",
+    "evaluation": "evaluate once in many steps",
+    "logging": "log once in many steps, and let the file flush itself",
+    "copy": "leave the copy out where nothing changes what is copied, or make it once in many steps",
+    "float64": "train in float32: no `.double()`, and no default dtype of float64",
+    "threads": "leave torch its threads: no set_num_threads(1), no OMP_NUM_THREADS=1",
+    "line": "look at this line",
+}
+# The trick of the catalogue that does a change, where one does.
+TRICKS: dict[CauseName, str] = {"loader": "loader_workers", "threads": "thread_count"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhyCause:
+    """A part of a step that a change would save; ``gain`` is low, likely and high, as shares of a step.
+
+    ``part_s`` is the part's time in a step; ``bytes`` what stays in memory after each step. ``trick`` is the
+    trick of the catalogue that makes the change.
+    """
+
+    name: CauseName
+    place: str
+    text: str
+    what: str
+    change: str
+    gain: Gain
+    part_s: float
+    bytes: float = 0.0
+    trick: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhyReport:
+    """What a training loop's steps are made of, and the causes that a change would remove, largest first."""
+
+    target: str
+    verdict: str
+    step_s: float
+    steps: int
+    samples_per_s: float | None
+    shares: dict[str, float]
+    causes: tuple[WhyCause, ...]
+    not_seen: str = ""
+
+
+def find_causes(
+    target: str,
+    arguments: Sequence[str],
+    *,
+    project: Project,
+    steps: int | None,
+    wait_s: float | None,
+    progress: PassProgress,
+) -> WhyReport:
+    """Run a target three times, sampled, counted and with its memory watched, and return the causes."""
+    found = resolve_target(target, project, folder=Path.cwd(), notebooks=True)
+    with measuring(progress.info, wait_s=wait_s), temporary_folder() as folder, PassLauncher() as launcher:
+        spec = PassSpec(
+            name="clean",
+            target=found,
+            arguments=tuple(arguments),
+            root=str(project.root),
+            own=project.config.own,
+            folder="",
+            artifact="why",
+            steps=steps,
+            limit_s=_LIMIT_S,
+            samples=True,
+        )
+
+        def make(name: str, spec: PassSpec) -> PassResult:
+            place = folder / name
+            place.mkdir()
+            progress.begin(name, spec.steps)
+            result = run_pass(replace(spec, folder=str(place)), progress.advance, launcher)
+            if result.summary is not None:
+                progress.end(name, result.summary.steps, result.summary.total_s)
+            elif name.startswith("samples"):
+                problem = result.problem
+                raise NotMeasuredError(described(problem, place) if problem else "nothing was measured")
+            return result
+
+        first = make("samples", spec)
+        if first.samples is None and first.unit not in (None, Unit()):
+            first = make("samples again", replace(spec, unit=first.unit or Unit()))
+        if first.samples is None or first.summary is None or len(first.samples.block_s) < _FEWEST_BLOCKS:
+            raise NotMeasuredError(
+                f"{target} made too few steps to see where their time goes; let it run longer, or name what a"
+                f" step is: `perfkit profile {target} --step-at FILE:LINE`"
+            )
+        later = replace(spec, unit=first.unit or Unit(), known_steps=first.summary.steps, samples=False)
+        counts = make("counts", replace(later, name="counts"))
+        memory = make("memory", replace(later, name="memory", steps=None))
+    return report_of(target, first.summary, first.samples, counts=counts, memory=memory)
+
+
+def report_of(
+    target: str, summary: PassSummary, samples: LoopSamples, *, counts: PassResult, memory: PassResult
+) -> WhyReport:
+    """Return the causes from what the passes found."""
+    loop = _Loop(samples)
+    syncs = (
+        next((one for one in counts.counts.counts if one.metric == SYNCS), None) if counts.counts else None
+    )
+    causes = _Causes(loop, {cause.place for cause in syncs.causes} if syncs else set(), memory, summary)
+    found = sorted(causes.all(), key=lambda one: (-_rank(one, samples.step_s), one.place))
+    kept = tuple(one for one in found if one.gain[2] > _WORTH or one.bytes)
+    per_s = summary.samples / summary.steps / samples.step_s if summary.samples else None
+    lost = [one.problem.message for one in (counts, memory) if one.problem is not None]
+    return WhyReport(
+        target=target,
+        verdict=_verdict(kept, loop, per_s),
+        step_s=samples.step_s,
+        steps=len(samples.block_s) * samples.block_steps,
+        samples_per_s=per_s,
+        shares=loop.shares(),
+        causes=kept,
+        not_seen="; ".join(lost),
+    )
+
+
+def _rank(one: WhyCause, step_s: float) -> float:
+    # What is sure counts as much as what is likely. Workers cost nothing, so their whole wait counts.
+    return max(sum(one.gain[:2]), one.part_s / step_s if one.name == "loader" else 0.0)
+
+
+def _verdict(causes: Sequence[WhyCause], loop: _Loop, per_s: float | None) -> str:
+    if not causes:
+        return (
+            f"compute-bound: {human_percent(loop.share((MODEL, BACKWARD)))} of a step is the model's own work"
+        )
+    first = causes[0]
+    if first.name in ("loader", "transform"):
+        share = loop.share((DATA,))
+        if per_s is None or share >= 1:
+            return f"input-bound: {human_percent(share)} of a step is the wait for data"
+        # Workers make batches while the model is at work.
+        delivered = per_s if loop.workers else per_s / share
+        return (
+            f"input-bound: the loader delivers {delivered:,.0f} samples/s, the model could take"
+            f" {per_s / (1 - share):,.0f}"
+        )
+    return first.what
+
+
+class _Loop:
+    """The samples of a loop, added up."""
+
+    def __init__(self, found: LoopSamples) -> None:
+        self.found = found
+        updates: defaultdict[tuple[str, str], float] = defaultdict(float)
+        for one in found.samples:
+            if one.phase in (UPDATE, BACKWARD) and one.lines:
+                updates[one.lines[0].file, one.lines[0].function] += one.total_s
+        self._function = max(updates, key=lambda key: updates[key], default=("", ""))
+
+    @property
+    def workers(self) -> int:
+        """The number of processes of the loader that is trained with."""
+        return int(self.found.facts.get("workers", "0"))
+
+    def in_loop(self, one: LineSample) -> OwnLine | None:
+        """Return the line of the training loop that a sample is in, or its innermost own line."""
+        of_loop = (line for line in one.lines if (line.file, line.function) == self._function)
+        return next(of_loop, one.lines[0] if one.lines else None)
+
+    def part(self, samples: Iterable[LineSample]) -> float:
+        """Return the share of a step that samples take."""
+        return sum(one.total_s for one in samples) / sum(self.found.block_s)
+
+    def gain(self, samples: Iterable[LineSample]) -> Gain:
+        """Return what of a step would go with samples, with an interval from their scatter over blocks."""
+        blocks = self.found.block_s
+        sums = [sum(seconds) for seconds in zip(*(one.seconds for one in samples), strict=True)] or [0.0]
+        share = sum(sums) / sum(blocks)
+        ratios = [part / whole for part, whole in zip(sums, blocks, strict=False)]
+        return _around(
+            share, 2 * statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else 0.0
+        )
+
+    def share(self, phases: Sequence[str]) -> float:
+        """Return the share of parts of torch in training."""
+        return self.part(one for one in self.found.samples if one.phase in phases and not evaluates(one))
+
+    def shares(self) -> dict[str, float]:
+        """Return the share of each part of a step, largest first."""
+        found: defaultdict[str, float] = defaultdict(float)
+        for one in self.found.samples:
+            name = "without gradients" if evaluates(one) else one.phase or "own code"
+            found[name] += one.total_s / sum(self.found.block_s)
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def evaluates(one: LineSample) -> bool:
+    """Return whether a sample is of code without gradients that is no optimizer's."""
+    return one.no_grad and one.phase not in (UPDATE, COMPILING, DATA)
+
+
+def _around(share: float, half: float) -> Gain:
+    half += _SLACK + _SLACK_SHARE * abs(share)
+    warm = min(_WARM, _WARM_SHARE * share)
+    likely, high = (
+        1 - (1 - one) * (1 - part) for one, part in ((share, warm / 2), (min(1.0, share + half), warm))
+    )
+    return max(0.0, share - half), likely, high
+
+
+def _interval(ratios: Sequence[float]) -> Gain:
+    found = ratio_of_turns([math.log(one) for one in ratios])
+    assert found is not None  # noqa: S101 (a trial has enough turns)
+    return found.low * (1 - _SLACK_SHARE / 2), found.ratio, found.high * (1 + _SLACK_SHARE / 2)
+
+
+class _Causes:
+    def __init__(self, loop: _Loop, synced: set[str], memory: PassResult, summary: PassSummary) -> None:
+        self._loop, self._found, self._synced = loop, loop.found, synced
+        self._memory, self._summary = memory, summary
+        off = [one for one in self._found.samples if evaluates(one)]
+        modules = sum(one.total_s for one in off if one.phase == MODEL)
+        is_evaluation = modules >= _MODULES * sum(one.total_s for one in off)
+        self._evaluation = [one for one in off if is_evaluation]
+
+    def all(self) -> Iterator[WhyCause]:
+        """Yield all causes, in no order."""
+        yield from self._data()
+        yield from self._of_phase("recompiles", "compiles anew", lambda one: one.phase == COMPILING)
+        yield from self._evaluations()
+        yield from self._lines()
+        yield from self._trials()
+
+    def _cause(
+        self,
+        name: CauseName,
+        what: str,
+        line: OwnLine | None,
+        gain: Gain,
+        *,
+        share: float | None = None,
+        change: str = "",
+        nbytes: float = 0.0,
+    ) -> WhyCause:
+        return WhyCause(
+            name=name,
+            place="" if line is None else line.place,
+            text="" if line is None else line.text,
+            what=what,
+            change=change or _CHANGES[name],
+            gain=gain,
+            part_s=(gain[1] if share is None else share) * self._found.step_s,
+            bytes=nbytes,
+            trick=TRICKS.get(name, ""),
+        )
+
+    def _of_phase(
+        self, name: CauseName, verb: str, is_mine: Callable[[LineSample], bool]
+    ) -> Iterator[WhyCause]:
+        mine = [one for one in self._found.samples if is_mine(one)]
+        if mine and (gain := self._loop.gain(mine))[1] >= _WORTH:
+            line, share = self._loop.in_loop(max(mine, key=lambda one: one.total_s)), self._loop.part(mine)
+            what = f"the loop {verb} for {human_percent(share)} of a step"
+            yield self._cause(name, what, line, gain, share=share)
+
+    def _evaluations(self) -> Iterator[WhyCause]:
+        by_line: defaultdict[OwnLine | None, float] = defaultdict(float)
+        for one in self._evaluation:
+            by_line[self._loop.in_loop(one)] += one.total_s
+        if by_line:
+            gain = self._loop.gain(self._evaluation)
+            line = max(by_line, key=lambda one: by_line[one])
+            share = self._loop.part(self._evaluation)
+            what = f"evaluation-bound: {human_percent(share)} of the time is evaluation"
+            yield self._cause("evaluation", what, line, gain, share=share)
+
+    def _data(self) -> Iterator[WhyCause]:
+        mine = [one for one in self._found.samples if one.phase == DATA]
+        wait, share = self._loop.gain(mine), self._loop.part(mine)
+        if wait[1] < _WORTH:
+            return
+        step_s, workers = self._found.step_s, self._loop.workers
+        busy = mine if not workers else [one for one in self._found.worker_samples if one.inner != WAIT]
+        by_line: defaultdict[OwnLine, float] = defaultdict(float)
+        for one in busy:
+            # Without a worker the loop's own line is on every stack.
+            if one.lines and (workers or len(one.lines) > 1):
+                by_line[one.lines[0]] += one.total_s
+        line = max(by_line, key=lambda key: by_line[key]) if by_line else None
+        whole = sum(one.total_s for one in busy)
+        ratios = self._found.trials.get("workers")
+        low, median, high = _interval(ratios) if ratios else (1.0, 1.0, 1.0)
+        if 1 - low >= _WORTH:
+            # No more than the wait can be saved.
+            gain = (
+                max(0.0, 1 - high - _SLACK),
+                max(0.0, min(1 - median, wait[1])),
+                min(1 - low + _SLACK, wait[2]),
+            )
+            change = (
+                f"DataLoader(..., num_workers={self._found.facts['new_workers']}, persistent_workers=True)"
+            )
+            what = f"the loop waits for data for {human_percent(share)} of a step, with num_workers=0"
+            yield self._cause("loader", what, line, gain, share=share, change=change)
+            return
+        if line is None or by_line[line] < _MOST_OF * whole:
+            return
+        if workers:
+            batches = max(1, self._found.worker_batches)
+            left_s = max(step_s * (1 - share), (whole - by_line[line]) / batches / workers)
+            gain = _around(1 - left_s / step_s, wait[2] - wait[1])
+        else:
+            gain = self._loop.gain([one for one in mine if one.lines and one.lines[0] == line])
+        what = f"the loop waits for data for {human_percent(share)} of a step, most of it for one line"
+        yield self._cause("transform", what, line, gain, share=share)
+
+    def _lines(self) -> Iterator[WhyCause]:
+        skipped = {id(one) for one in self._evaluation}
+        by_line: defaultdict[OwnLine, list[LineSample]] = defaultdict(list)
+        for one in self._found.samples:
+            is_left = id(one) not in skipped and one.phase in ("", MODEL)
+            if one.lines and is_left:
+                # A comprehension is a function of its own, in the same line.
+                by_line[replace(one.lines[0], function="")].append(one)
+        leaks = self._leaks()
+        grows = None
+        for line, samples in by_line.items():
+            gain = self._loop.gain(samples)
+            if gain[1] < _WORTH:
+                continue
+            if {one.phase for one in samples} == {""} and self._grows(samples):
+                if grows is None or gain[1] > grows[1][1]:
+                    grows = line, gain
+                continue
+            name = self._name(line, samples)
+            # What a model or a library computes at a line is no cause by itself.
+            if name == "line" and {one.phase or one.inner for one in samples} & {MODEL, LIBRARY}:
+                continue
+            share = self._loop.part(samples)
+            what = f"{human_percent(share)} of a step is {_NOUNS[name]}"
+            yield self._cause(name, what, line, gain, share=share)
+        if grows is not None:
+            nbytes = leaks[0].growth_bytes if leaks else 0.0
+            what = (
+                f"{grows[0].place} takes longer with each step: {human_percent(grows[1][1])} of a step by now"
+            )
+            yield self._cause("growth", what, grows[0], grows[1], nbytes=nbytes)
+        elif leaks:
+            what = f"memory grows by {human_bytes(round(leaks[0].growth_bytes))} a step"
+            file, _, number = leaks[0].place.rpartition(":")
+            line = OwnLine(file=file, line=int(number or 0), function="", text=leaks[0].text)
+            yield self._cause("growth", what, line, (0.0, 0.0, _WORTH), nbytes=leaks[0].growth_bytes)
+
+    def _leaks(self) -> list[LineMemory]:
+        found = self._memory.memory.lines if self._memory.memory else ()
+        leaks = [one for one in found if one.leaks and one.growth_bytes >= _LEAK_BYTES]
+        return sorted(leaks, key=lambda one: -one.growth_bytes)
+
+    def _grows(self, samples: Sequence[LineSample]) -> bool:
+        sums = [sum(seconds) for seconds in zip(*(one.seconds for one in samples), strict=True)]
+        quarter = max(1, len(sums) // 4)
+        parts = [
+            statistics.fmean(sums[at : at + quarter]) for at in range(0, len(sums) - quarter + 1, quarter)
+        ]
+        rises = sum(later > earlier for earlier, later in itertools.pairwise(parts))
+        return rises == len(parts) - 1 and parts[-1] >= _GROWN * max(parts[0], 1e-9)
+
+    def _name(self, line: OwnLine, samples: Sequence[LineSample]) -> CauseName:
+        inner = max(samples, key=lambda one: one.total_s).inner
+        if inner in _OF_LIBRARY:
+            return _OF_LIBRARY[inner]
+        named: CauseName | None = next((name for name, calls in _CALLS if re.search(calls, line.text)), None)
+        return named or ("sync" if line.place in self._synced else "line")
+
+    def _trials(self) -> Iterator[WhyCause]:
+        model = [one for one in self._found.samples if one.phase in (MODEL, BACKWARD) and not evaluates(one)]
+        line = self._loop.in_loop(max(model, key=lambda one: one.total_s)) if model else None
+        update = [one for one in self._found.samples if one.phase == UPDATE]
+        of_update = self._loop.in_loop(max(update, key=lambda one: one.total_s)) if update else None
+        threads, cores, kind = (self._found.facts.get(one, "") for one in ("threads", "cores", "optimizer"))
+        changes: tuple[tuple[CauseName, str, list[LineSample], OwnLine | None, str, str], ...] = (
+            ("float64", "float32", [*model, *update], line, "the model's numbers have 64 bits", ""),
+            ("threads", "threads", model, line, f"torch has {threads} thread of {cores}", ""),
+            (
+                "optimizer",
+                "fused",
+                update,
+                of_update,
+                f"{kind} updates one tensor after the other",
+                f"torch.optim.{kind}(..., fused=True)",
+            ),
+        )
+        for name, trial, part, at, what, change in changes:
+            ratios = self._found.trials.get(trial)
+            if ratios and (share := self._loop.part(part)) >= _WORTH:
+                low, median, high = _interval(ratios)
+                gain = (
+                    max(0.0, share * (1 - high) - _SLACK),
+                    share * (1 - median),
+                    max(0.0, share * (1 - low)) + _SLACK,
+                )
+                if gain[1] >= _WORTH:
+                    yield self._cause(name, what, at, gain, share=share, change=change)
+
+
+_NOUNS: dict[CauseName, str] = {
+    "sync": "reading results from tensors",
+    "logging": "logging",
+    "copy": "copying",
+    "line": "one line of Python",
+}

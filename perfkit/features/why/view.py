@@ -1,0 +1,52 @@
+"""What `perfkit why` found, for people."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from rich.console import Group
+from rich.text import Text
+
+from perfkit.features.why.causes import WhyCause, WhyReport
+from perfkit.report.names import Folded, named_table, spaced
+from perfkit.units import counted, human_bytes, human_percent, human_seconds
+
+_MOST_CAUSES = 4
+_MOST_PARTS = 4
+
+
+def why_view(report: WhyReport, arguments: Sequence[str] = ()) -> Group:
+    """Return the verdict, the time of a step, the causes with their gains, and the next command."""
+    likely = report.causes[0].gain[1] if report.causes else 0.0
+    after = f" and would take {human_seconds((1 - likely) * report.step_s)}" if likely else ""
+    step = f"a step takes {human_seconds(report.step_s)}{after}, of {counted(report.steps, 'step')}"
+    parts = [f"{name} {share:.0%}" for name, share in list(report.shares.items())[:_MOST_PARTS]]
+    head = Group(Folded(report.verdict, style="bold"), Folded(f"{step}: {', '.join(parts)}"))
+    lost = Folded(f"warning: not seen: {report.not_seen}", style="yellow") if report.not_seen else None
+    given = shlex.join([report.target, *(("--", *arguments) if arguments else ())])
+    return spaced(
+        head,
+        *(_cause(one, report) for one in report.causes[:_MOST_CAUSES]),
+        lost,
+        Text(f"next: {_next(report, given)}"),
+    )
+
+
+def _cause(cause: WhyCause, report: WhyReport) -> Group:
+    low, likely, high = cause.gain
+    table = named_table(cause.place or cause.name, "part of a step", "gain", "90 % interval")
+    interval = f"{100 * low:.0f} to {human_percent(high)}"
+    row = (human_seconds(cause.part_s), human_percent(likely), interval) if likely else ("-", "-", "-")
+    table.add_row(Text(cause.text or cause.name), *row)
+    grown = f", and {human_bytes(round(cause.bytes))} more stay after each" if cause.bytes and likely else ""
+    what = [] if cause.what == report.verdict and not grown else [Folded(f"{cause.what}{grown}")]
+    return Group(table, *what, Folded(f"change: {cause.change}"))
+
+
+def _next(report: WhyReport, given: str) -> str:
+    if not report.causes:
+        return f"perfkit tricks --apply-to {shlex.quote(report.target)}"
+    if report.causes[0].trick:
+        return f"perfkit tricks --apply-to {shlex.quote(report.target)} --only {report.causes[0].trick}"
+    return f"perfkit why {given}   (after the change)"

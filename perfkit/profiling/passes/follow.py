@@ -1,0 +1,272 @@
+"""Every step of a training of any length: times and memory in blocks, creep, leaks and change points."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from perfkit.profiling.passes.memory import allocator_in_use
+from perfkit.profiling.passes.target_code import OwnCode
+from perfkit.stats.change_points import find_steps
+
+FloatArray = npt.NDArray[np.float64]
+# Steps of a block; when there are so many blocks, each two become one.
+BLOCK_STEPS, MOST_BLOCKS = 500, 512
+# Frames of an allocation that is traced: an own line is rarely further from it.
+_FRAMES = 8
+_FEWEST_BLOCKS = 8
+# Bins of 1 % from 100 ns up.
+_BINS, _LEAST_S, _PER_LOG = 2600, 1e-7, 100
+# A trend is looked for in groups of blocks, after the set-up: most pairs of groups must be in order.
+_GROUPS, _SETUP, _IN_ORDER = 20, 0.1, 0.75
+# It is worth a word from 1 % of a step on, or 1 MiB, and if clear of the scatter of the groups.
+_LEAST_CREEP, _LEAST_LEAK, _CLEAR = 0.01, 1 << 20, 5.0
+# Memory that fills up grows less and less; a leak grows by at least this share of the mean in each quarter.
+_STEADY = 0.4
+CREEP_STEPS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """The steps between two looks at the clock's record; memory at its end, in bytes."""
+
+    steps: int
+    median_s: float
+    total_s: float
+    wait_s: float
+    resident: float
+    device: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFindings:
+    """What a whole run gave: ``creep`` is a share in 10,000 steps, ``leak`` bytes a step.
+
+    ``leak_line`` is the own line that keeps most of what is made in it; ``changes`` have the step and the
+    ratio of lasting changes of the time of a step.
+    """
+
+    steps: int
+    seconds: float
+    quantiles_s: tuple[float, float, float]
+    wait: float
+    blocks: tuple[Block, ...]
+    creep: float
+    leak: float
+    leak_line: str
+    changes: tuple[tuple[int, float], ...]
+
+
+class Followed:
+    """Follows the ends of steps: ``end_step`` reads the clock, and a block of them is summed up at once.
+
+    ``wait_s`` is for the caller to add the waits for data to.
+    """
+
+    def __init__(
+        self,
+        own: OwnCode,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        memory: Callable[[], tuple[float, float]] | None = None,
+    ) -> None:
+        self._own, self._clock, self._memory = own, clock, memory or memory_now
+        self.wait_s = 0.0
+        self.blocks: list[Block] = []
+        self.leak_line = ""
+        self._bins = np.zeros(_BINS, dtype=np.int64)
+        self._steps, self._seconds, self._waited_s = 0, 0.0, 0.0
+        self._size = 1
+        self._parts: list[Block] = []
+        self._next_look = _FEWEST_BLOCKS
+        self._traces = False
+        self._pauses = 0
+        self._ends = [clock()]
+        self.end_step = self._fast_end()
+
+    def pause(self) -> None:
+        """Begin what belongs to no step."""
+        self._pauses += 1
+
+    def resume(self) -> None:
+        """End a pause, and begin the present step anew."""
+        self._pauses = max(0, self._pauses - 1)
+        if not self._pauses:
+            self.restart_step()
+
+    def restart_step(self) -> None:
+        """Begin the present step anew."""
+        self._ends += (math.nan, self._clock())
+
+    def findings(self) -> RunFindings | None:
+        """Return what the run gave, None of a short one; no step is followed from then on."""
+        self._close()
+        self._end_trace()
+        blocks = self.blocks
+        if len(blocks) < 2:  # noqa: PLR2004 (a trace)
+            return None
+        size = blocks[0].steps
+        ends = np.cumsum(self._bins)
+        quantiles = [
+            _LEAST_S * math.exp((int(np.searchsorted(ends, share * ends[-1])) + 0.5) / _PER_LOG)
+            for share in (0.5, 0.9, 0.99)
+        ]
+        medians = np.array([one.median_s for one in blocks])
+        return RunFindings(
+            steps=self._steps,
+            seconds=self._seconds,
+            quantiles_s=(quantiles[0], quantiles[1], quantiles[2]),
+            wait=self._waited_s / self._seconds,
+            blocks=tuple(blocks),
+            creep=creep(medians) / size * CREEP_STEPS,
+            leak=self._leak() / size,
+            leak_line=self.leak_line,
+            changes=tuple((one.place * size, one.ratio) for one in find_steps(medians)),
+        )
+
+    def _fast_end(self) -> Callable[[], None]:
+        clock, close, ends, most = self._clock, self._close, self._ends, BLOCK_STEPS
+        append = ends.append
+
+        def end_step() -> None:
+            append(clock())
+            if len(ends) > most:
+                close()
+
+        return end_step
+
+    def _close(self) -> None:
+        """Sum up the steps since the last block."""
+        times = np.diff(np.array(self._ends))
+        times = times[times > 0]
+        last, waited_s, self.wait_s = self._ends[-1], self.wait_s, 0.0
+        self._ends.clear()
+        self._ends.append(last)
+        if not len(times):
+            return
+        self._steps += len(times)
+        self._seconds += (total_s := float(times.sum()))
+        self._waited_s += waited_s
+        places = (np.log(times / _LEAST_S) * _PER_LOG).clip(0, _BINS - 1).astype(np.int64)
+        self._bins += np.bincount(places, minlength=_BINS)
+        if self._traces:
+            self._end_trace()
+        elif len(times) > BLOCK_STEPS // 2:
+            resident, device = self._memory()
+            median_s = float(np.median(times))
+            self._keep(
+                Block(
+                    steps=BLOCK_STEPS,
+                    median_s=median_s,
+                    total_s=total_s,
+                    wait_s=waited_s,
+                    resident=resident,
+                    device=device,
+                )
+            )
+            self._suspect()
+        self._ends[0] = self._clock()
+
+    def _keep(self, block: Block) -> None:
+        self._parts.append(block)
+        if len(self._parts) < self._size:
+            return
+        self.blocks.append(_joined(self._parts))
+        self._parts = []
+        if len(self.blocks) >= MOST_BLOCKS:
+            self.blocks = [_joined(self.blocks[at : at + 2]) for at in range(0, MOST_BLOCKS, 2)]
+            self._size *= 2
+            self._next_look //= 2
+
+    def _suspect(self) -> None:
+        """Trace a block where memory seems to leak, ever more rarely."""
+        if len(self.blocks) < self._next_look:
+            return
+        self._next_look = max(self._next_look + 1, len(self.blocks) * 3 // 2)
+        if self._leak() and not tracemalloc.is_tracing():
+            self._traces = True
+            tracemalloc.start(_FRAMES)
+
+    def _end_trace(self) -> None:
+        """Note the own line that made most of what was made in the block and is alive after it."""
+        if not self._traces:
+            return
+        self._traces = False
+        sizes: Counter[str] = Counter()
+        for one in tracemalloc.take_snapshot().statistics("traceback"):
+            frame = next((each for each in reversed(one.traceback) if self._own.owns(each.filename)), None)
+            if frame is not None and one.count >= BLOCK_STEPS // 2:
+                sizes[f"{self._own.shown(frame.filename)}:{frame.lineno}"] += one.size
+        tracemalloc.stop()
+        self.leak_line = max(sizes, key=lambda line: sizes[line], default=self.leak_line)
+
+    def _leak(self) -> float:
+        """Return by how many bytes memory grows from block to block, 0 where it does not."""
+        resident = leak(np.array([one.resident for one in self.blocks]))
+        return resident or leak(np.array([one.device for one in self.blocks]))
+
+
+def creep(medians: FloatArray) -> float:
+    """Return by which share steps get slower from block to block, 0 where they do not."""
+    return _slope(np.log(medians), least=_LEAST_CREEP)
+
+
+def leak(sizes: FloatArray) -> float:
+    """Return by how many bytes memory grows from block to block, 0 where it does not, or less and less."""
+    slope = _slope(sizes, least=float(_LEAST_LEAK))
+    if not slope:
+        return 0.0
+    later = sizes[int(_SETUP * len(sizes)) :]
+    levels = [float(np.median(part)) for part in np.array_split(later, 5)]
+    moves = [after - before for before, after in pairwise(levels)]
+    return slope if min(moves) > _STEADY * (levels[-1] - levels[0]) / len(moves) else 0.0
+
+
+def _slope(values: FloatArray, *, least: float) -> float:
+    """Return the median slope of groups of values, 0 unless it is steady, clear and rises by so much."""
+    later = values[int(_SETUP * len(values)) :]
+    if len(later) < _FEWEST_BLOCKS:
+        return 0.0
+    groups = np.array([np.median(part) for part in np.array_split(later, min(_GROUPS, len(later)))])
+    pairs = list(combinations(range(len(groups)), 2))
+    slopes = np.array([(groups[b] - groups[a]) / (b - a) for a, b in pairs])
+    slope = float(np.median(slopes))
+    rest = groups - slope * np.arange(len(groups))
+    scatter = float(np.median(np.abs(rest - np.median(rest))))
+    rise = slope * (len(groups) - 1)
+    in_order = float(np.mean(slopes > 0) - np.mean(slopes < 0))
+    is_clear = rise >= max(least, _CLEAR * scatter) and in_order >= _IN_ORDER
+    return slope * len(groups) / len(later) if is_clear else 0.0
+
+
+def _joined(blocks: Sequence[Block]) -> Block:
+    return Block(
+        steps=sum(one.steps for one in blocks),
+        median_s=sum(one.median_s for one in blocks) / len(blocks),
+        total_s=sum(one.total_s for one in blocks),
+        wait_s=sum(one.wait_s for one in blocks),
+        resident=blocks[-1].resident,
+        device=blocks[-1].device,
+    )
+
+
+def memory_now() -> tuple[float, float]:
+    """Return the resident bytes of this process, and those that the allocator of an accelerator gave out."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        pages = 0
+    allocator = allocator_in_use()
+    stats = {} if allocator is None else allocator.memory_stats_as_nested_dict()
+    device = stats.get("allocated_bytes", {}).get("all", {}).get("current", 0)
+    return float(pages * os.sysconf("SC_PAGE_SIZE")), float(device)

@@ -1,0 +1,153 @@
+"""``perfkit why`` names the cause, its line and its gain, of a real loop and of samples made by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forked_commands import run_perfkit
+
+from perfkit.features.why.causes import WhyReport, report_of
+from perfkit.model import PassSummary
+from perfkit.model.samples import BACKWARD, DATA, MODEL, UPDATE, WAIT, LineSample, LoopSamples, OwnLine
+from perfkit.profiling.passes.exchange import PassResult
+
+SCRIPT = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.set_num_threads(1)
+model = nn.Linear(64, 10)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+loader = DataLoader(TensorDataset(torch.randn(512, 64), torch.randint(10, (512,))), batch_size=32)
+right = 0
+for epoch in range(1000000):
+    for x, y in loader:
+        optimizer.zero_grad()
+        out = model(x)
+        nn.functional.cross_entropy(out, y).backward()
+        optimizer.step()
+        right += sum(int((out[i].argmax() == y[i]).item()) for i in range(32))
+"""
+BLOCKS = 20
+
+
+def _line(number: int, text: str = "", function: str = "train") -> OwnLine:
+    return OwnLine(file="train.py", line=number, function=function, text=text)
+
+
+def _sample(
+    line: OwnLine,
+    seconds: float | Sequence[float],
+    *,
+    phase: str = "",
+    inner: str = "",
+    no_grad: bool = False,
+) -> LineSample:
+    each = (seconds,) * BLOCKS if isinstance(seconds, float) else tuple(seconds)
+    return LineSample(lines=(line,), phase=phase, inner=inner, no_grad=no_grad, seconds=each)
+
+
+LOOP = (
+    _sample(_line(10), 0.3, phase=MODEL),
+    _sample(_line(11), 0.4, phase=BACKWARD),
+    _sample(_line(12), 0.1, phase=UPDATE),
+)
+
+
+def _asked(*more: LineSample, **fields: Any) -> WhyReport:  # noqa: ANN401 (fields of all kinds)
+    samples = (*LOOP, *more)
+    block_s = tuple(map(sum, zip(*(one.seconds for one in samples), strict=True)))
+    found = LoopSamples(block_s=block_s, block_steps=10, samples=samples, **fields)
+    summary = PassSummary(name="clean", total_s=sum(block_s), step_s=(0.1,) * 200, samples=6400)
+    return report_of("train.py", summary, found, counts=PassResult(), memory=PassResult())
+
+
+def test_a_real_loop_is_asked_by_the_command(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+
+    done = run_perfkit("why", "train.py", "--steps", "300", "--json", "why.json", cwd=tmp_path)
+
+    assert 0 == done.returncode, done.stderr
+    report = json.loads((tmp_path / "why.json").read_text())
+    first = report["causes"][0]
+    assert {"name": "why", "version": 1} == report["schema"]
+    assert ("sync", "train.py:17") == (first["name"], first["place"])
+    low, likely, high = first["gain"]
+    assert 0 < low < likely < high < 1
+    assert done.stdout.startswith(report["verdict"])
+    assert "\nnext: perfkit why train.py" in done.stdout
+
+
+def test_too_few_steps_are_no_answer(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT.replace("range(1000000)", "range(0)"))
+
+    done = run_perfkit("why", "train.py", cwd=tmp_path)
+
+    assert 4 == done.returncode
+    assert "--step-at FILE:LINE" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "fields"),
+    [
+        ("sync", "total += loss.item()", {}),
+        ("logging", "print(step, loss)", {}),
+        ("copy", "best = copy.deepcopy(model)", {}),
+        ("evaluation", "evaluate(model)", {"phase": MODEL, "no_grad": True}),
+        ("recompiles", "out = compiled(x)", {"phase": "compiling"}),
+        ("line", "table[step] = step ** 2", {}),
+    ],
+)
+def test_a_line_is_named_by_its_share_of_a_step(name: str, text: str, fields: dict[str, Any]) -> None:
+    first = _asked(_sample(_line(13, text), 0.2, **fields)).causes[0]
+
+    assert (name, "train.py:13") == (first.name, first.place)
+    assert first.gain[0] < 0.2 < first.gain[2]
+
+
+def test_a_line_that_takes_ever_longer_is_a_growing_one() -> None:
+    grows = [0.01 * block for block in range(BLOCKS)]
+
+    first = _asked(_sample(_line(13, "mean = sum(losses) / len(losses)"), grows)).causes[0]
+
+    assert ("growth", "train.py:13") == (first.name, first.place)
+
+
+def test_a_loader_is_named_with_what_its_processes_do() -> None:
+    slow, worker = _line(5, "x = crop(x)", "__getitem__"), replace(_line(6), function="__getitem__")
+    wait = _sample(_line(9), 0.8, phase=DATA, inner=WAIT)
+    works = (_sample(slow, [20.0], phase=DATA), _sample(worker, [4.0], phase=DATA))
+
+    report = _asked(wait, worker_samples=works, worker_batches=200, facts={"workers": "1"})
+
+    assert ("transform", "train.py:5") == (report.causes[0].name, report.causes[0].place)
+    # Without the wait a step is half as long, and no loader makes it shorter than the model's work.
+    assert 0.5 == pytest.approx(report.causes[0].gain[1], abs=0.1)
+    assert "input-bound: the loader delivers 200 samples/s, the model could take 400" == report.verdict
+
+
+def test_a_trial_gives_the_gain_and_no_trial_more_than_the_wait() -> None:
+    wait = _sample(_line(9), 0.8, phase=DATA)
+    facts = {"workers": "0", "new_workers": "1", "optimizer": "Adam"}
+    trials = {"workers": (0.3, 0.31, 0.3, 0.29, 0.3), "fused": (0.5, 0.5, 0.5, 0.5, 0.5)}
+
+    first, second = _asked(wait, facts=facts, trials=trials).causes
+
+    assert ("loader", "loader_workers") == (first.name, first.trick)
+    # The trial promised 70 %.
+    assert 0.55 == pytest.approx(first.gain[1], abs=0.01)
+    assert ("optimizer", "train.py:12") == (second.name, second.place)
+    assert 0.031 == pytest.approx(second.gain[1], abs=0.005)
+
+
+def test_a_loop_without_a_cause_is_computing() -> None:
+    report = _asked()
+
+    assert () == report.causes
+    assert report.verdict.startswith("compute-bound: ")

@@ -1,0 +1,72 @@
+"""Every step of a run is followed: creep and leaks are found where they are, and in no clean run."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from perfkit.profiling.passes.follow import BLOCK_STEPS, MOST_BLOCKS, Followed
+from perfkit.profiling.passes.target_code import OwnCode
+
+STUDY = Path(__file__).parents[2] / "benchmarks" / "training"
+
+
+@pytest.fixture(scope="module")
+def study() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(str(STUDY))
+        yield importlib.import_module("follow_study")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_leak_and_creep_are_found_and_nothing_in_a_clean_run(study: ModuleType, seed: int) -> None:
+    bad = study.simulated(creep=0.01, leak=100, seed=seed)
+    clean = study.simulated(seed=seed)
+
+    assert 0.01 == pytest.approx(bad.creep, rel=0.3)
+    assert 100 == pytest.approx(bad.leak, rel=0.3)
+    assert (0.0, 0.0, ()) == (clean.creep, clean.leak, clean.changes)
+    assert 1e-3 == pytest.approx(clean.quantiles_s[0], rel=0.03)
+    assert 1.1e-3 < clean.quantiles_s[2] < 1.3e-3
+
+
+def test_a_leaks_line_is_found_by_tracing_a_block() -> None:
+    kept: list[list[int]] = []
+    sizes = iter(range(0, 1 << 40, 1 << 18))
+    own = OwnCode(root=Path(__file__).parent, packages=(Path(__file__),))
+    followed = Followed(own, memory=lambda: (float(next(sizes)), 0.0))
+
+    for step in range(20 * BLOCK_STEPS):
+        kept.append([step, step + 1])
+        followed.end_step()
+
+    found = followed.findings()
+    assert found is not None
+    assert (1 << 18) / BLOCK_STEPS == pytest.approx(found.leak, rel=0.01)
+    assert found.leak_line.startswith("test_following.py:")
+    assert "kept.append" in Path(__file__).read_text().splitlines()[int(found.leak_line[18:]) - 1]
+
+
+def test_memory_is_bounded_and_pauses_belong_to_no_step() -> None:
+    now = [0.0]
+    followed = Followed(OwnCode(root=Path()), clock=lambda: now[0], memory=lambda: (0.0, 0.0))
+    steps = (MOST_BLOCKS + 10) * BLOCK_STEPS
+    for step in range(steps):
+        now[0] += 0.001
+        followed.end_step()
+        if step % 1000 == 0:
+            followed.pause()
+            now[0] += 5.0
+            followed.resume()
+
+    found = followed.findings()
+
+    assert found is not None
+    assert 2 * BLOCK_STEPS == found.blocks[0].steps
+    assert MOST_BLOCKS // 2 < len(found.blocks) < MOST_BLOCKS
+    assert 0.001 * found.steps == pytest.approx(found.seconds)
+    assert 0.99 * steps < found.steps <= steps
