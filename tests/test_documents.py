@@ -148,7 +148,9 @@ def test_each_command_could_begin(document: str) -> None:
 
 def test_each_shown_command_could_begin() -> None:
     shown = [block for text in TEXTS for block in _blocks(ROOT / text, "text")]
-    lines = re.findall(r"^ *(?:\$ )?perfkit ([a-z].*)$", "\n".join(shown), flags=re.MULTILINE)
+    lines = re.findall(
+        r"^ *(?:\$ )?perfkit ([a-z].*)$", "\n".join(shown).replace("\\\n", " "), flags=re.MULTILINE
+    )
     assert any("old.txt" in line for line in lines)
     for line in lines:
         _parse(shlex.split(re.split(r" (?:\||&&) ", line)[0], comments=True))

@@ -1,4 +1,4 @@
-"""Following every step: what it costs, and whether it finds injected creep and leaks.
+"""Following every step: what it costs, and whether it finds injected drift and leaks.
 
 ``python benchmarks/training/follow_study.py [STEPS]`` times a step's end by turns with none, in processor
 time, and follows simulated runs of 100,000 steps of 1 ms: 20 that get slower by 1 % in 10,000 steps, 20 that
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from perfkit.profiling.passes.follow import BLOCK_STEPS, CREEP_STEPS, Followed, RunFindings
+from perfkit.profiling.passes.follow import BLOCK_STEPS, DRIFT_STEPS, Followed, RunFindings
 from perfkit.profiling.passes.launch import ratio_of_turns
 from perfkit.profiling.passes.target_code import OwnCode
 
@@ -24,8 +24,8 @@ _STEPS, _TURN, _SPIN = 100_000, 500, 20_000
 _NOBODY = OwnCode(root=Path("/nowhere"))
 
 
-def simulated(*, creep: float = 0.0, leak: float = 0.0, seed: int = 0, steps: int = _STEPS) -> RunFindings:
-    """Follow a simulated run; ``creep`` is a share in 10,000 steps, ``leak`` bytes a step."""
+def simulated(*, drift: float = 0.0, leak: float = 0.0, seed: int = 0, steps: int = _STEPS) -> RunFindings:
+    """Follow a simulated run; ``drift`` is a share in 10,000 steps, ``leak`` bytes a step."""
     source = np.random.default_rng(seed)
     blocks = steps // BLOCK_STEPS
     moves = source.normal(0, 0.005 * math.sqrt(1 - 0.9**2), blocks)
@@ -34,7 +34,7 @@ def simulated(*, creep: float = 0.0, leak: float = 0.0, seed: int = 0, steps: in
         level[at] = 0.9 * level[at - 1] + moves[at]
     seconds = 1e-3 * np.exp(source.normal(0, 0.05, steps) + np.repeat(level, BLOCK_STEPS))
     seconds *= np.where(source.random(steps) < 0.01, source.uniform(1, 5, steps), 1.0)
-    seconds *= 1 + creep * np.arange(steps) / CREEP_STEPS
+    seconds *= 1 + drift * np.arange(steps) / DRIFT_STEPS
     now = iter(
         np.concatenate([[0.0], np.cumsum(np.insert(seconds, slice(BLOCK_STEPS, None, BLOCK_STEPS), 0))])
     )
@@ -80,13 +80,13 @@ def cost(steps: int) -> str:
 
 def main(steps: int) -> None:
     """Print all figures."""
-    creeping = [simulated(creep=0.01, seed=seed) for seed in range(20)]
+    drifting = [simulated(drift=0.01, seed=seed) for seed in range(20)]
     leaking = [simulated(leak=100, seed=100 + seed) for seed in range(20)]
     clean = [simulated(seed=200 + seed) for seed in range(50)]
-    slopes, leaks = [one.creep for one in creeping], [one.leak for one in leaking]
-    print(f"creep found in {sum(map(bool, slopes))} of 20: {min(slopes):.4f} to {max(slopes):.4f}")
+    slopes, leaks = [one.drift for one in drifting], [one.leak for one in leaking]
+    print(f"drift found in {sum(map(bool, slopes))} of 20: {min(slopes):.4f} to {max(slopes):.4f}")
     print(f"leak found in {sum(map(bool, leaks))} of 20: {min(leaks):.0f} to {max(leaks):.0f} B")
-    for what in ("creep", "leak", "changes"):
+    for what in ("drift", "leak", "changes"):
         print(f"{what} in {sum(bool(getattr(one, what)) for one in clean)} of 50 clean runs")
     print(cost(steps))
 

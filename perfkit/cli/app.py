@@ -46,7 +46,7 @@ _PANELS = {
     "Compare: perfkit gate --base main": (
         *("gate", "check", "explain", "bisect", "accept", "compare", "calibrate", "experiment", "tricks"),
     ),
-    "Profile: perfkit profile train.py": ("profile", "show", "view"),
+    "Profile: perfkit profile train.py": ("why", "profile", "show", "view"),
     "Over commits: perfkit history": ("history", "report", "log", "backfill"),
     "Keep and share: perfkit ledger list": ("ledger", "comment", "engine", "mcp", "schema"),
 }
@@ -56,8 +56,8 @@ perfkit finds what made Python and PyTorch code slower, and in which line.
 
   perfkit init                write first benchmarks of this repository
   perfkit gate                compare two commits: may the change be merged?
+  perfkit why train.py        name what slows a training loop, and what to change
   perfkit profile train.py    see where a training step spends its time
-  perfkit explain A B         see what differs between two profiles or commits
   perfkit history             see what each commit cost
 
 All commands: perfkit --help. One of them: perfkit gate --help."""

@@ -21,7 +21,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.model import STEP_TIME, WALL_TIME, Balance, Benchmark, Commit, Machine, Metric, Outcome
 from perfkit.model.counters import count_outcomes
 from perfkit.model.readings import RESIDUAL
-from perfkit.profiling.passes.follow import CREEP_STEPS, Followed, RunFindings
+from perfkit.profiling.passes.follow import DRIFT_STEPS, Followed, RunFindings
 from perfkit.profiling.passes.periods import batch_size
 from perfkit.profiling.passes.target_code import OwnCode, find_own_code
 from perfkit.profiling.passes.training import (
@@ -301,8 +301,8 @@ def _run_in_words(found: RunFindings) -> str:
     parts = [f"{counted(found.steps, 'step')} after that, median {median}, 99th percentile {slow}"]
     if found.wait >= _WORTH_NAMING:
         parts.append(f"data wait {found.wait:.0%}")
-    if found.creep:
-        parts.append(f"steps get slower by {human_percent(found.creep)} in {CREEP_STEPS:,} steps")
+    if found.drift:
+        parts.append(f"steps get slower by {human_percent(found.drift)} in {DRIFT_STEPS:,} steps")
     parts += [
         f"{100 * (ratio - 1):+.1f} % from step {step:,} on" for step, ratio in found.changes[:_MOST_PARTS]
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 # What of torch is on the stack of a sample; the outermost one decides.
 DATA, COMPILING, UPDATE, BACKWARD, MODEL = "data", "compiling", "optimizer", "backward", "model"
-# What the innermost own line called, where that tells what it does.
+# What the innermost own line called, where that shows what it does.
 WAIT, LOGGING, COPY, LIBRARY = "wait", "logging", "copy", "library"
 
 

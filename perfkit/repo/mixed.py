@@ -107,7 +107,7 @@ class _Package:
 
     @property
     def build(self) -> str:
-        """The version with what tells it from another build of it."""
+        """The version with what distinguishes it from another build."""
         return f"{self.version} ({(self.commit or self.content)[:_SHOWN_DIGITS]})"
 
 

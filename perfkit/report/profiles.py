@@ -313,7 +313,8 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
     for one in summary.counts.counts if summary.counts else ():
         if one.metric == SYNCS and one.values[-1]:
             causes = ", ".join(_cause(cause, "1") for cause in one.causes[:2])
-            lines.append(f"{amount_text(one.values[-1], '1')} host-device syncs a step: {causes}")
+            syncs = "sync" if one.values[-1] == 1 else "syncs"
+            lines.append(f"{amount_text(one.values[-1], '1')} host-device {syncs} a step: {causes}")
     table, found = _lines(replace(summary, lines=summary.lines[:_FEW_STEPS])), warnings(summary)
     own = [entry for entry in summary.entries if entry.kind == "own"]
     if table is None and own and profiled is not None:

@@ -199,7 +199,7 @@ def test_mixtures_know_what_goes_together(scene: Scene, ends: Environments) -> N
     found = {name: (scene.place / name / "share/left.txt").read_text() for name in ("mixture", "other")}
     assert {"mixture": "1.0", "other": "2.0"} == found
 
-    # Launches from before a package was edited in its place say nothing about it.
+    # Launches from before a package was edited in its place do not count.
     edited, again = (built[0] / "rebuilt.py").resolve(), Mixtures(ends, scene.project.root)
     edited.write_text("NEW = None\n")
     after = Mixtures(ends, scene.project.root)

@@ -131,7 +131,7 @@ def test_a_slowdown_without_more_calls_is_reported(stopped: Stopped) -> None:
 
 
 def test_less_work_without_a_gain_is_reported_with_where_to_look(project: GitProject) -> None:
-    gated = project.gate("--select", "elsewhere", "--budget", "60")
+    gated = project.gate("--select", "elsewhere", "--budget", "60", "--verbose")
 
     assert (0, "UNCHANGED") == (gated.exit_code, gated.verdicts["test_elsewhere"]), gated.stderr
     (explanation,) = gated.report["explanations"]

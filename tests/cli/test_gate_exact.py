@@ -186,7 +186,7 @@ def test_what_a_training_step_keeps_is_caught(changed: Counted) -> None:
 
 def test_what_grew_is_shown_with_its_lines(project: GitProject, changed: Counted) -> None:
     shown = run(
-        project.judge_command(changed.gated.run_id),
+        [*project.judge_command(changed.gated.run_id), "--verbose"],
         cwd=project.root,
         env=project.environment({"COLUMNS": "100"}),
     ).stdout

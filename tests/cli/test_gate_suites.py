@@ -129,7 +129,7 @@ def unimportable(tmp_path_factory: pytest.TempPathFactory) -> Scene:
         },
     )
     project.commit({"work.py": work(steady=11)})
-    return Scene(project=project, gated=project.gate("--margin", "1000%", "--budget", "60"))
+    return Scene(project=project, gated=project.gate("--margin", "1000%", "--budget", "60", "--verbose"))
 
 
 def test_a_file_without_benchmarks_is_not_looked_at(unimportable: Scene) -> None:
@@ -178,7 +178,7 @@ def test_generated_files_are_brought_or_named(tmp_path: Path) -> None:
     project = git_project(tmp_path, made)
     project.commit({"work.py": work(steady=11)})
 
-    gated = project.gate(*ONE_LAUNCH)
+    gated = project.gate(*ONE_LAUNCH, "--verbose")
 
     output = " ".join(gated.stderr.split())
     lacking = {"tests/test_gen.py": "FAILED", "tests/test_data.py": "FAILED"}

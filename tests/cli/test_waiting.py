@@ -87,7 +87,7 @@ def test_the_time_waited_is_reported_and_eats_no_budget(project: GitProject) -> 
     with contextlib.ExitStack() as machine:
         machine.enter_context(machine_lock(log=print))
         with subprocess.Popen(
-            project.command("--exact-only", "--base", "HEAD~1", "--json", "-"),
+            project.command("--exact-only", "--base", "HEAD~1", "--json", "-", "--verbose"),
             cwd=project.root,
             env=project.environment(),
             stdout=subprocess.PIPE,

@@ -140,7 +140,7 @@ MISTAKES = [
     ("tricks train.py --apply-to train.py", "expected one loop"),
     ("tricks --set steps=3", "name the loop with --apply-to"),
     ("tricks --apply-to train.py --set steps", '--set must read NAME=VALUE, found "steps"'),
-    ("tricks --apply-to train.py --only no_grad", "no_grad cannot be applied to a loop"),
+    ("tricks --apply-to train.py --only no_grad", "no_grad: train.py has nothing that it changes"),
     ("tricks --only chanels_last", "did you mean 'channels_last'"),
     ("tricks --budget 0", "--budget must be above zero"),
     ("tricks --margin none", "--margin must be a percentage"),

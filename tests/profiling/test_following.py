@@ -1,4 +1,4 @@
-"""Every step of a run is followed: creep and leaks are found where they are, and in no clean run."""
+"""Every step of a run is followed: drift and leaks are found where they are, and in no clean run."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def study() -> Iterator[ModuleType]:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_leak_and_creep_are_found_and_nothing_in_a_clean_run(study: ModuleType, seed: int) -> None:
-    bad = study.simulated(creep=0.01, leak=100, seed=seed)
+    bad = study.simulated(drift=0.01, leak=100, seed=seed)
     clean = study.simulated(seed=seed)
 
-    assert 0.01 == pytest.approx(bad.creep, rel=0.3)
+    assert 0.01 == pytest.approx(bad.drift, rel=0.3)
     assert 100 == pytest.approx(bad.leak, rel=0.3)
-    assert (0.0, 0.0, ()) == (clean.creep, clean.leak, clean.changes)
+    assert (0.0, 0.0, ()) == (clean.drift, clean.leak, clean.changes)
     assert 1e-3 == pytest.approx(clean.quantiles_s[0], rel=0.03)
     assert 1.1e-3 < clean.quantiles_s[2] < 1.3e-3
 

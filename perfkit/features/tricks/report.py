@@ -183,7 +183,10 @@ def _guide(report: TricksReport) -> str:
     """Return how to read the table."""
     margin = percent(report.results[0].comparison.margin) if report.results else "2 %"
     loops = any(one.case.loop for one in report.results)
-    steps = " On a loop times and counts are of a step; of loading and evaluation, of a run." if loops else ""
+    steps = " On a loop times are of a whole run, counts of a step." if loops else ""
+    # Earlier versions, whose policy had no such floor, timed whole runs.
+    if loops and report.policy.noise_floor:
+        steps = " On a loop times and counts are of a step; of loading and evaluation, of a run."
     floor = percent(report.policy.threshold(report.results[0].comparison.margin) if report.results else 0.01)
     return (
         "Times and counts with the trick against those without it, measured in turns; intervals hold together"

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from perfkit.features.why.causes import WhyCause, WhyReport
 from perfkit.report.names import Folded, named_table, spaced
-from perfkit.units import counted, human_bytes, human_percent, human_seconds
+from perfkit.units import human_bytes, human_percent, human_seconds
 
 _MOST_CAUSES = 4
 _MOST_PARTS = 4
@@ -20,8 +20,8 @@ def why_view(report: WhyReport, arguments: Sequence[str] = ()) -> Group:
     """Return the verdict, the time of a step, the causes with their gains, and the next command."""
     likely = report.causes[0].gain[1] if report.causes else 0.0
     after = f" and would take {human_seconds((1 - likely) * report.step_s)}" if likely else ""
-    step = f"a step takes {human_seconds(report.step_s)}{after}, of {counted(report.steps, 'step')}"
-    parts = [f"{name} {share:.0%}" for name, share in list(report.shares.items())[:_MOST_PARTS]]
+    step = f"a step takes {human_seconds(report.step_s)} (mean of {report.steps}){after}"
+    parts = [f"{name} {100 * share:.0f} %" for name, share in list(report.shares.items())[:_MOST_PARTS]]
     head = Group(Folded(report.verdict, style="bold"), Folded(f"{step}: {', '.join(parts)}"))
     lost = Folded(f"warning: not seen: {report.not_seen}", style="yellow") if report.not_seen else None
     given = shlex.join([report.target, *(("--", *arguments) if arguments else ())])

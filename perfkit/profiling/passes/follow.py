@@ -1,4 +1,4 @@
-"""Every step of a training of any length: times and memory in blocks, creep, leaks and change points."""
+"""Every step of a training of any length: times and memory in blocks, drift, leaks and change points."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _BINS, _LEAST_S, _PER_LOG = 2600, 1e-7, 100
 # A trend is looked for in groups of blocks, after the set-up: most pairs of groups must be in order.
 _GROUPS, _SETUP, _IN_ORDER = 20, 0.1, 0.75
 # It is worth a word from 1 % of a step on, or 1 MiB, and if clear of the scatter of the groups.
-_LEAST_CREEP, _LEAST_LEAK, _CLEAR = 0.01, 1 << 20, 5.0
+_LEAST_DRIFT, _LEAST_LEAK, _CLEAR = 0.01, 1 << 20, 5.0
 # Memory that fills up grows less and less; a leak grows by at least this share of the mean in each quarter.
 _STEADY = 0.4
-CREEP_STEPS = 10_000
+DRIFT_STEPS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFindings:
-    """What a whole run gave: ``creep`` is a share in 10,000 steps, ``leak`` bytes a step.
+    """What a whole run gave: ``drift`` is a share in 10,000 steps, ``leak`` bytes a step.
 
     ``leak_line`` is the own line that keeps most of what is made in it; ``changes`` have the step and the
     ratio of lasting changes of the time of a step.
@@ -61,7 +61,7 @@ class RunFindings:
     quantiles_s: tuple[float, float, float]
     wait: float
     blocks: tuple[Block, ...]
-    creep: float
+    drift: float
     leak: float
     leak_line: str
     changes: tuple[tuple[int, float], ...]
@@ -128,7 +128,7 @@ class Followed:
             quantiles_s=(quantiles[0], quantiles[1], quantiles[2]),
             wait=self._waited_s / self._seconds,
             blocks=tuple(blocks),
-            creep=creep(medians) / size * CREEP_STEPS,
+            drift=drift(medians) / size * DRIFT_STEPS,
             leak=self._leak() / size,
             leak_line=self.leak_line,
             changes=tuple((one.place * size, one.ratio) for one in find_steps(medians)),
@@ -216,9 +216,9 @@ class Followed:
         return resident or leak(np.array([one.device for one in self.blocks]))
 
 
-def creep(medians: FloatArray) -> float:
+def drift(medians: FloatArray) -> float:
     """Return by which share steps get slower from block to block, 0 where they do not."""
-    return _slope(np.log(medians), least=_LEAST_CREEP)
+    return _slope(np.log(medians), least=_LEAST_DRIFT)
 
 
 def leak(sizes: FloatArray) -> float:
