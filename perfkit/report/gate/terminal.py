@@ -134,7 +134,8 @@ def _moved_lines(report: GateReport, names: Mapping[str, str]) -> Iterator[Rende
         by = "".join(f", in {one.name}" for one in main_callees(part)[:1])
         moved = human_seconds(part.amount.moved_s)
         yield Folded(f"{name}: {part.name} ({part.place}) takes {moved} more a call{by}")
-        yield from (Folded(f"  {one}") for one in found.findings[:1] if part.place in one)
+        # One that is about another function would contradict this one.
+        yield from (Folded(f"  {one}") for one in found.findings[:1] if part.place in one or "(" not in one)
 
 
 def _short_closing(report: GateReport, names: Mapping[str, str]) -> Iterator[RenderableType]:
