@@ -121,7 +121,7 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
         points=tuple(points),
         shifts=tuple(shifts_of(common, trends, points, facts)),
         creeps=drifts,
-        rises=tuple(find_rises(trends, points, drifts, common, facts)),
+        rises=tuple(find_rises(trends, points, drifts, common, facts, meant.matches)),
         silences=tuple(
             one
             for one in silences
@@ -150,7 +150,6 @@ def _only(report: HistoryReport, meant: Meant) -> HistoryReport:
         points=points,
         shifts=tuple(one for one in report.shifts if any(point.shift == one.shift_id for point in points)),
         creeps=tuple(one for one in report.creeps if meant.matches(one.benchmark)),
-        rises=tuple(one for one in report.rises if meant.matches(one.benchmark)),
         silences=tuple(
             one
             for one in report.silences

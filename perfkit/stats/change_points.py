@@ -9,6 +9,7 @@ may have the drift that suits it best. Changes of a level that keeps coming back
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Hashable, Sequence
@@ -211,14 +212,28 @@ def _best_step(logs: FloatArray) -> tuple[int, float, float, float, float] | Non
         return None
     sd = max(_SD_PER_MAD * float(np.median(np.abs(np.diff(logs)))) / math.sqrt(2), _LEAST_SD)
 
-    def scatter(part: FloatArray) -> float:
-        return float(np.minimum(np.abs(part - np.median(part)), _MOST_OFF * sd).sum())
+    def scatter(levels: FloatArray | np.float64) -> FloatArray:
+        off = np.minimum(np.abs(logs - levels), _MOST_OFF * sd).sum(axis=-1) + len(logs) * _LEAST_SD
+        return np.asarray(off, dtype=np.float64)
 
-    off = {place: scatter(logs[:place]) + scatter(logs[place:]) + len(logs) * _LEAST_SD for place in places}
-    place = min(off, key=off.__getitem__)
-    change = float(np.median(logs[place:]) - np.median(logs[:place]))
-    clarity = len(logs) * math.log((scatter(logs) + len(logs) * _LEAST_SD) / off[place])
-    return place, change, abs(change), abs(change) / sd, clarity
+    cuts = np.array(places)
+    before, after = _medians_of_begins(logs)[cuts - 1], _medians_of_begins(logs[::-1])[len(logs) - cuts - 1]
+    is_before = np.arange(len(logs)) < cuts[:, None]
+    off = scatter(np.where(is_before, before[:, None], after[:, None]))
+    best = int(off.argmin())
+    change = float(after[best] - before[best])
+    clarity = len(logs) * math.log(float(scatter(np.median(logs))) / off[best])
+    return places[best], change, abs(change), abs(change) / sd, clarity
+
+
+def _medians_of_begins(values: FloatArray) -> FloatArray:
+    """Return the median of the first value, of the first two, and so on."""
+    ordered: list[float] = []
+    medians = []
+    for value in values.tolist():
+        bisect.insort(ordered, value)
+        medians.append((ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
+    return np.array(medians)
 
 
 def two_levels(levels: Sequence[float] | FloatArray) -> tuple[int, float] | None:

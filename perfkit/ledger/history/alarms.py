@@ -5,7 +5,7 @@ from __future__ import annotations
 import calendar
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -161,13 +161,14 @@ def find_rises(
     drifts: Iterable[Drift],
     common: WithoutMachine,
     facts: Facts,
+    is_wanted: Callable[[str], bool],
 ) -> Iterator[Rise]:
-    """Yield the benchmarks whose chart visibly steps, rises or has a pattern without a change point."""
+    """Yield the wanted benchmarks whose chart steps, rises or has a pattern without a change point."""
     reported = {(one.benchmark, one.machine_id) for one in drifts}
     numbers = {id(trend): number for number, trend in enumerate(trends)}
     for trend, steps in _with_steps(trends, points):
         key, number = (trend.benchmark, trend.machine_id), numbers[id(trend)]
-        if key in reported or facts.is_sentinel(trend.benchmark):
+        if key in reported or facts.is_sentinel(trend.benchmark) or not is_wanted(trend.benchmark):
             continue
         first, levels = _without_steps(trend, steps, facts.accepted)
         first = max(first, trend.env_ids.index(trend.env_ids[-1]))
