@@ -25,8 +25,7 @@ from .provenance import (
     check_before_import,
     checkout_around,
     foreign_modules,
-    is_library,
-    loaded_file,
+    libraries_since,
     loaded_files,
     own_names,
     part_caches,
@@ -218,8 +217,6 @@ def _report(
     return {
         "foreign": {**built(), **foreign_modules(root, origins, made_since=STARTED)},
         "loaded": loaded_files(root),
-        "libraries": [
-            name for name in list(sys.modules) if name not in before and is_library(loaded_file(name), root)
-        ],
+        "libraries": libraries_since(before, root),
         "torch": read_torch_settings(),
     }

@@ -127,6 +127,13 @@ def take_peak(pid: int | str) -> int | None:
     return None
 
 
+def resident_now() -> int:
+    """Return the resident size of this process in bytes, 0 where that is not known."""
+    with contextlib.suppress(OSError, StopIteration):
+        return _status_bytes("VmRSS")
+    return 0
+
+
 def _status_bytes(name: str, process: int | str = "self") -> int:
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))

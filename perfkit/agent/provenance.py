@@ -10,7 +10,7 @@ import os
 import sys
 import sysconfig
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
@@ -180,6 +180,11 @@ def is_library(file: str | None, root: Path) -> bool:
     if file is None or Path(file).is_relative_to(root):
         return False
     return any(part in _INSTALLED for part in Path(file).parts) or _is_in_standard_library(file)
+
+
+def libraries_since(before: Collection[str], root: Path) -> list[str]:
+    """Return the modules of libraries that were loaded after these."""
+    return [name for name in list(sys.modules) if name not in before and is_library(loaded_file(name), root)]
 
 
 def namespace_of(name: str) -> dict[str, object]:

@@ -43,6 +43,8 @@ _PART = "time in "
 # The metric of all steps after the plan: medians of blocks, in order.
 ALL_STEPS = "all_steps"
 _WORTH_NAMING = 0.01
+# What is called with each step, which the following of all steps takes over.
+_OF_A_STEP = ("end_step", "pause", "resume", "restart_step")
 # This many steps make a time worth filing.
 _FEWEST_STEPS = 3
 # A line names this many parts of a step.
@@ -151,8 +153,7 @@ class TrainingRecord:
         """Follow every later step; from now on a step ends with a reading of the clock and nothing else."""
         if self._own is not None:
             self.followed = followed = Followed(self._own)
-            names = ("end_step", "pause", "resume", "restart_step")
-            vars(self).update({name: getattr(followed, name) for name in names})
+            vars(self).update({name: getattr(followed, name) for name in _OF_A_STEP})
 
     def finish(self) -> None:
         """File what there is, unless that was done before."""
@@ -160,7 +161,7 @@ class TrainingRecord:
         if followed is None:
             self._finish_plan()
         elif os.getpid() == self._process:
-            for name in ("end_step", "pause", "resume", "restart_step"):
+            for name in _OF_A_STEP:
                 vars(self).pop(name, None)
             try:
                 self._file_run(followed.findings())

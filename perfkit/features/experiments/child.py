@@ -23,7 +23,7 @@ from typing import Any
 
 from perfkit.agent.counters.tensors import TensorWatch
 from perfkit.agent.processes import resident_growth
-from perfkit.agent.provenance import is_library, loaded_file
+from perfkit.agent.provenance import libraries_since
 from perfkit.agent.torch_settings import read_torch_settings
 from perfkit.errors import UsageError
 from perfkit.features.experiments.binding import Call, call_to_its_end, load_bound
@@ -67,7 +67,7 @@ def main(request: TrialSpec, parent: Parent) -> None:
     prepare_process(request.target.place, (), root=root)
     redirect_hydra(Path(request.folder) / "hydra")
     found = _proven(_do(request), root)
-    news = [name for name in list(sys.modules) if name not in before and is_library(loaded_file(name), root)]
+    news = libraries_since(before, root)
     parent.send(replace(found, libraries=tuple(news)))
     # What the target registered to happen at its end happens. Taking all of torch apart takes a second more.
     atexit._run_exitfuncs()  # noqa: SLF001 (there is no public name for it)

@@ -293,9 +293,10 @@ def _timings(plan: _Turns, base: LoopResult, head: LoopResult) -> list[Timing] |
     def failed(side: Side, problem: Problem) -> Failure:
         return Failure(node="", side=side, status=problem.status, message=problem.message, raised=True)
 
-    for side, one in (("base", base), ("head", head)):
+    results: dict[Side, LoopResult] = {"base": base, "head": head}
+    for side, one in results.items():
         if one.summary is None:
-            return failed("base" if side == "base" else "head", one.problem or _NO_STEPS)
+            return failed(side, one.problem or _NO_STEPS)
     pairs = [*zip(plan.seconds(base), plan.seconds(head), strict=False)]
     if not pairs:
         return failed("head", _NO_STEPS)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from perfkit.agent.clock import accelerator_in_use
 from perfkit.agent.counters.model import Counts
-from perfkit.agent.provenance import is_library, loaded_file
+from perfkit.agent.provenance import libraries_since
 from perfkit.agent.torch_settings import read_torch_settings
 from perfkit.agent.training import COUNTED_STEP, StepCounter
 from perfkit.errors import UsageError
@@ -76,7 +76,7 @@ def main(request: LoopPass, parent: Parent) -> None:
     found = _run(request, reporter)
     if wrong := wrong_code(root):
         found = LoopResult(problem=Problem(kind="failed", message=wrong))
-    news = [name for name in list(sys.modules) if name not in before and is_library(loaded_file(name), root)]
+    news = libraries_since(before, root)
     reporter.send(LoopNews(result=replace(found, libraries=tuple(news), torch=read_torch_settings())))
     leave()
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.profiling.passes.memory import allocator_in_use
+from perfkit.agent.processes import resident_now
+from perfkit.profiling.passes.memory import allocator_in_use, counter_of
 from perfkit.profiling.passes.target_code import OwnCode
 from perfkit.stats.change_points import find_steps
 
@@ -262,11 +261,6 @@ def _joined(blocks: Sequence[Block]) -> Block:
 
 def memory_now() -> tuple[float, float]:
     """Return the resident bytes of this process, and those that the allocator of an accelerator gave out."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, ValueError, IndexError):
-        pages = 0
     allocator = allocator_in_use()
     stats = {} if allocator is None else allocator.memory_stats_as_nested_dict()
-    device = stats.get("allocated_bytes", {}).get("all", {}).get("current", 0)
-    return float(pages * os.sysconf("SC_PAGE_SIZE")), float(device)
+    return float(resident_now()), float(counter_of(stats, ("allocated_bytes", "all", "current")))

@@ -280,7 +280,7 @@ class PeakWatch:
         if allocator is None:
             return
         stats = allocator.memory_stats_as_nested_dict()
-        retries = _counter(stats, _RETRIES)
+        retries = counter_of(stats, _RETRIES)
         if self._label is not None:
             self._note(self._label, stats, retries - self._retries)
         self._label, self._retries = label, retries
@@ -296,14 +296,14 @@ class PeakWatch:
         )
         self._found[label] = replace(
             known,
-            allocated=max(known.allocated, _counter(stats, _ALLOCATED)),
-            reserved=max(known.reserved, _counter(stats, _RESERVED)),
-            unusable=max(known.unusable, _counter(stats, _UNUSABLE)),
+            allocated=max(known.allocated, counter_of(stats, _ALLOCATED)),
+            reserved=max(known.reserved, counter_of(stats, _RESERVED)),
+            unusable=max(known.unusable, counter_of(stats, _UNUSABLE)),
             retries=known.retries + retries,
         )
 
 
-def _counter(stats: Any, path: Sequence[str]) -> int:  # noqa: ANN401 (a number, or mappings of numbers)
+def counter_of(stats: Any, path: Sequence[str]) -> int:  # noqa: ANN401 (a number, or mappings of numbers)
     """Return a counter of an allocator; 0 where it lacks that, as before its device is first used."""
     for key in path:
         stats = stats.get(key, {})
