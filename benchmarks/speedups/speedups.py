@@ -122,6 +122,8 @@ def judge(case: Case, repositories: Path | None, place: Path) -> Outcome:
         check_out(repository, case, commit, root)
         gated.commit({".gitignore": "__pycache__\n.perfkit\n"}, f"The {side} of {case['commit']}")
     found = gate(root, "--benchmarks", f"{_SPEED}.py", paths=[packages])
+    if not found.report:
+        raise RuntimeError(f"the gate fails: {found.printed.strip()[-2000:]}")
     by_hand = timed_by_hand(place, packages, seed=case["commit"])
     verdicts, ratios, agreements = {}, {}, set()
     for one in found.comparisons:
