@@ -326,19 +326,19 @@ def _columns(runs: Sequence[tuple[Trend, int]], most: int) -> list[_Column]:
     """Return runs, or as many groups of neighbours as have room."""
     count = len(runs)
     edges = [round(number * count / min(count, most)) for number in range(min(count, most) + 1)]
-    found = []
-    for start, end in itertools.pairwise(edges):
-        levels = [trend.levels[place] for trend, place in runs[start:end]]
-        bands = [_band(trend, place) for trend, place in runs[start:end]]
-        found.append(
-            _Column(
-                place=(start + end - 1) / 2,
-                level=math.fsum(levels) / len(levels),
-                low=min(low for low, _ in bands),
-                high=max(high for _, high in bands),
-            )
+    levels = [trend.levels[place] for trend, place in runs]
+    halves = [_half_band(trend, place) for trend, place in runs]
+    lows = [level - half for level, half in zip(levels, halves, strict=True)]
+    highs = [level + half for level, half in zip(levels, halves, strict=True)]
+    return [
+        _Column(
+            place=(start + end - 1) / 2,
+            level=math.fsum(levels[start:end]) / (end - start),
+            low=min(lows[start:end]),
+            high=max(highs[start:end]),
         )
-    return found
+        for start, end in itertools.pairwise(edges)
+    ]
 
 
 def _frame(
@@ -363,11 +363,10 @@ def _frame(
     )
 
 
-def _band(trend: Trend, place: int) -> tuple[float, float]:
-    """Return the band around the level of a run: the sd over launches, as a share of their mean."""
-    mean, sd, level = trend.means[place], trend.sds[place] or 0.0, trend.levels[place]
-    half = level * min(sd / mean, 1.0) if mean else 0.0
-    return level - half, level + half
+def _half_band(trend: Trend, place: int) -> float:
+    """Return half of the band around the level of a run: the sd over launches, as a share of their mean."""
+    mean, sd = trend.means[place], trend.sds[place] or 0.0
+    return trend.levels[place] * min(sd / mean, 1.0) if mean else 0.0
 
 
 def _marks(steps: Iterable[tuple[ChangePoint, int, bool]], frame: _Frame) -> Iterator[Mark]:

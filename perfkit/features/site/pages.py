@@ -34,7 +34,7 @@ from perfkit.model.history import ChangePoint, CommitFacts
 from perfkit.model.results import Machine
 from perfkit.report import history as wording
 from perfkit.report.change_log import slug_of, trend_name
-from perfkit.report.chart import DARK, LIGHT, PART_COLOURS, REST_COLOUR, Sparkline, sparkline, trend_chart
+from perfkit.report.chart import DARK, LIGHT, PART_COLOURS, REST_COLOUR, Sparkline, trend_chart
 from perfkit.report.console import visible
 from perfkit.report.history import short_sha
 from perfkit.report.names import short_names
@@ -307,7 +307,7 @@ class _Pages:
             "sign": _sign(state),
             "value": wording.value_text(trend.levels[place], series.metric),
             "deviation": f"± {human_percent(series.noise)} between runs" if series.noise else "",
-            "picture": sparkline(series.shown),
+            "picture": series.picture,
             "machine": self._machine(series),
             "tags": self._tags(series),
         }
@@ -350,7 +350,7 @@ class _Pages:
             words=status_words(series, state, self.commits),
             sentence=sentence,
             step=step,
-            picture=sparkline(series.shown),
+            picture=series.picture,
             tags=(*self._tags(series), *([self._machine(series)] if self.several else [])),
         )
 

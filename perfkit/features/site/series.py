@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import json
 import math
@@ -16,7 +17,7 @@ from perfkit.model.comparisons import Verdict
 from perfkit.model.history import ChangePoint, CommitFacts, Creep, HistoryReport, Rise, Silence, Trend
 from perfkit.model.profiles import ProfileSummary
 from perfkit.model.results import WALL_TIME, Metric, RunSummary
-from perfkit.report.chart import ShownTrend
+from perfkit.report.chart import ShownTrend, Sparkline, sparkline
 from perfkit.report.console import visible
 from perfkit.report.history import (
     change_text,
@@ -183,7 +184,12 @@ class Series:
         trend, place = self.last
         return trend.recorded_at[place]
 
-    @property
+    @functools.cached_property
+    def picture(self) -> Sparkline:
+        """The small picture of its runs."""
+        return sparkline(self.shown)
+
+    @functools.cached_property
     def shown(self) -> ShownTrend:
         """The runs, and the steps that nobody set aside; a reviewed or undone one needs no attention."""
         places = {key: place for place, key in enumerate(self.order)}
