@@ -30,7 +30,7 @@ _RECORDING = "perfkit.features.init.recording"
 # So long may tests and each script run, and what they call be tried.
 _TESTS_S, _SCRIPT_S, _TRYING_S = 120.0, 30.0, 60.0
 # After so many seconds of CPU time no other test begins, to find what is called longest and to record it.
-_LOOKING_S, _MOST_LOOKING_S = 12.0, 60.0
+_LOOKING_S, _MOST_LOOKING_S = 8.0, 60.0
 # Statuses of pytest: wrong usage, and an error of its own.
 _PYTEST_FAILED = (3, 4)
 # This many functions are recorded, of which this many become first benchmarks.
@@ -66,7 +66,7 @@ def longest_calls(
             words = _words(source, root, layout, folder, ())
             if not words or not places:
                 continue
-            log(f"running {source}, to find what they call longest")
+            log(f"running {source} for at most {2 * _LOOKING_S:.0f} s, to find what they call longest")
             lines, _ = _run(root, layout, words, limit_s=_MOST_LOOKING_S, places=places, stop_s=_LOOKING_S)
             keys = _longest(root, layout, lines)
             words = _words(source, root, layout, folder, keys)
@@ -117,7 +117,7 @@ def _words(source: str, root: Path, layout: Layout, folder: Path, keys: Collecti
 
 def _pytest(*words: str) -> tuple[str, ...]:
     options = ("-p", _RECORDING, "-p", "no:cacheprovider", "-q", "--continue-on-collection-errors")
-    return "pytest", *options, "--benchmark-disable", *words
+    return "pytest", *options, "--assert=plain", "--benchmark-disable", *words
 
 
 def _longest(root: Path, layout: Layout, lines: Sequence[str]) -> list[_Key]:
