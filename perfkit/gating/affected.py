@@ -49,8 +49,8 @@ _TEXT_FOLDERS = frozenset({".github", ".circleci", ".gitlab", ".vscode", ".idea"
 # Tables of pyproject.toml that change nothing that runs.
 _HARMLESS_TOOLS = frozenset({
     "bandit", "black", "bumpversion", "check-manifest", "codespell", "commitizen", "coverage", "cspell",
-    "flake8", "interrogate", "isort", "mypy", "pydocstyle", "pylint", "pyright", "ruff", "semantic_release",
-    "towncrier", "tox", "ty", "typos", "vulture", "yapf",
+    "flake8", "interrogate", "isort", "mypy", "perfkit", "pydocstyle", "pylint", "pyright", "ruff",
+    "semantic_release", "towncrier", "tox", "ty", "typos", "vulture", "yapf",
 })  # fmt: skip
 _HARMLESS_DATA = frozenset({
     "authors", "classifiers", "dependencies", "description", "keywords", "license", "license-files",
@@ -147,6 +147,9 @@ def _same_tables(base: bytes | None, head: bytes | None) -> bool:
             for name in harmless:
                 document.get(table, {}).pop(name, None)
         document.pop("dependency-groups", None)
+        if base is not None and not document.get("tool", True):
+            # A first table of a harmless tool makes this one.
+            del document["tool"]
     return old == new
 
 
