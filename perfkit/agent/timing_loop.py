@@ -63,6 +63,8 @@ def _wait(seconds: float) -> float:
 _FEW_CALLS = 12
 # Visiting this many objects takes as long as a round; those that were there before a fork are not visited.
 _MANY_OBJECTS = 100_000
+# After so many seconds, in which arguments may have been made as well, no other call is profiled.
+_MOST_PROFILED_S = 1.0
 
 
 class RemoteTimingLoop:
@@ -123,7 +125,7 @@ def _obey(  # noqa: PLR0911
         return _looked(order, work, seed)
     if order["kind"] == "profile":
         calls = min(order["calls"], _most_calls(work) - profiled)
-        return {"kind": "profiled", "calls": calls, **(_profile(work, calls=calls) if calls else {})}
+        return {"kind": "profiled", "calls": 0, **(_profile(work, calls=calls) if calls else {})}
     if order["kind"] == "count" and work.number is not None:
         return {"kind": "counted", **as_message(Counts(counts=(work.number(),), not_counted={}))}
     if order["kind"] == "count":
@@ -251,11 +253,20 @@ def _most_calls(work: Work) -> float:
 
 def _profile(work: Work, *, calls: int) -> Message:
     profile = profile_of_this_thread()
-    for _ in range(calls):
-        profile.runcall(work.call)
+    until = time.perf_counter() + _MOST_PROFILED_S
+    for number in range(calls):
+        if number and time.perf_counter() > until:
+            calls = number
+            break
+        if work.target is None:
+            profile.runcall(work.call)
+        else:
+            # What makes its arguments is not timed either.
+            work.target.through(lambda function, args, kwargs: profile.runcall(function, *args, **kwargs))
     stats = pstats.Stats(profile)
     written = marshal.dumps(stats.stats)  # type: ignore[attr-defined]
     return {
+        "calls": calls,
         "seconds": stats.total_tt,  # type: ignore[attr-defined]
         "stats": base64.b64encode(written).decode(),
     }

@@ -62,11 +62,15 @@ class CheckedBenchmark:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedCoverage:
-    """How many of the changed functions a timed call runs, and the first of those that none does."""
+    """How many of the changed functions a timed call runs, and the first of those that none does.
+
+    It is ``not_known`` of so many, since not all benchmarks could be traced.
+    """
 
     measured: int
     changed: int
     not_measured: tuple[str, ...]
+    not_known: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,11 +192,13 @@ def _coverage(report: GateReport) -> CheckedCoverage | None:
     coverage = report.coverage
     if coverage is None or coverage.not_traced or (coverage.everything and not coverage.functions):
         return None
-    left = [f"{one.name} ({one.file}:{one.line})" for one in coverage.uncovered]
+    uncovered = coverage.uncovered
+    left = [f"{one.name} ({one.file}:{one.line})" for one in uncovered if one.known]
     return CheckedCoverage(
-        measured=len(coverage.functions) - len(left),
+        measured=len(coverage.functions) - len(uncovered),
         changed=len(coverage.functions),
         not_measured=tuple(left[:_MOST_FUNCTIONS]),
+        not_known=len(uncovered) - len(left),
     )
 
 
@@ -239,6 +245,7 @@ def _coverage_text(coverage: CheckedCoverage | None) -> str:
         return "no function changed"
     measured = f"{coverage.measured} of {counted(coverage.changed, 'changed function')} measured"
     left = f"; not {listed(coverage.not_measured, _MOST_NAMES)}" if coverage.not_measured else ""
+    left += f"; not known of {coverage.not_known}" if coverage.not_known else ""
     return measured + left
 
 

@@ -165,7 +165,7 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         )
         record = Record(ledger=ledger, source=source, earlier=earlier)
         found = compare_sides(sides, surveyed, method, record=record, began=opened.began, progress=progress)
-        explanations = explain_benchmarks(found.comparisons, found.exact, surveyed.compared, sides, progress)
+        explanations = explain_benchmarks(found.comparisons, found.exact, surveyed, sides, progress)
         loaded = None if found.loaded is None else found.loaded | covered.loaded
         notes = (*covered.notes, *notes_on(sides, surveyed, prior=found.prior, loaded=loaded))
     accepted = accept(

@@ -49,8 +49,8 @@ _TEXT_FOLDERS = frozenset({".github", ".circleci", ".gitlab", ".vscode", ".idea"
 # Tables of pyproject.toml that change nothing that runs.
 _HARMLESS_TOOLS = frozenset({
     "bandit", "black", "bumpversion", "check-manifest", "codespell", "commitizen", "coverage", "cspell",
-    "flake8", "interrogate", "isort", "mypy", "pydocstyle", "pylint", "pyright", "ruff", "semantic_release",
-    "towncrier", "tox", "ty", "typos", "vulture", "yapf",
+    "flake8", "interrogate", "isort", "mypy", "perfkit", "pydocstyle", "pylint", "pyright", "ruff",
+    "semantic_release", "towncrier", "tox", "ty", "typos", "vulture", "yapf",
 })  # fmt: skip
 _HARMLESS_DATA = frozenset({
     "authors", "classifiers", "dependencies", "description", "keywords", "license", "license-files",
@@ -100,6 +100,18 @@ class Changed:
         return self._units[key]
 
 
+def changed_lines(changed: Changed, side: Side) -> Mapping[str, Sequence[range]]:
+    """Return the lines of functions that differ, or that the other side lacks, by file; no tests' ones."""
+    found: dict[str, Sequence[range]] = {}
+    for file in changed.python:
+        base, head = (changed.units(one, file) for one in SIDES)
+        if base is not None and head is not None and not _is_test(file):
+            own = (base if side == "base" else head).functions
+            differing = differing_functions(base, head) & own.keys()
+            found[file] = [one.lines for name in differing for one in own[name]]
+    return found
+
+
 def sort_changed(files: Iterable[str], read: Callable[[Side, str], bytes | None]) -> Changed:
     """Sort files that differ into Python, what nothing runs, and everything else."""
     python: set[str] = set()
@@ -135,6 +147,9 @@ def _same_tables(base: bytes | None, head: bytes | None) -> bool:
             for name in harmless:
                 document.get(table, {}).pop(name, None)
         document.pop("dependency-groups", None)
+        if base is not None and not document.get("tool", True):
+            # A first table of a harmless tool makes this one.
+            del document["tool"]
     return old == new
 
 
@@ -498,6 +513,8 @@ class _Deciding:
         """Yield the functions that head changed or added, and where they run."""
         head = self.traces["head"]
         rans = [head.ran.get(node, Ran()) for node in nodes]
+        # What was not seen in an incomplete trace may have run.
+        is_complete = not any(node not in head.ran or head.ran[node].unknown for node in nodes)
         none = frozenset[Code]()
         parts: tuple[tuple[Runs, frozenset[Code]], ...] = (
             ("timed", none.union(*(ran.parts.get("later", none) for ran in rans))),
@@ -518,7 +535,9 @@ class _Deciding:
                     for where, codes in parts
                     if any(place == file and new.unit_of(code) == name for place, code, _ in codes)
                 )
-                yield ChangedFunction(name=name, file=file, line=found[0].line, runs=next(ran, "never"))
+                runs: Runs = next(ran, "never")
+                known = is_complete or runs == "timed"
+                yield ChangedFunction(name=name, file=file, line=found[0].line, runs=runs, known=known)
 
 
 def _module(file: str) -> str:

@@ -6,10 +6,12 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from perfkit.agent.clock import UNREPORTED
+from perfkit.gating.affected import Changed, changed_lines
 from perfkit.gating.counter_verdicts import Disagreement, disagreements
+from perfkit.gating.coverage import find_changed, project_folder
 from perfkit.gating.judge import doubts
 from perfkit.gating.rows import Prior
 from perfkit.gating.rules import ComparedBenchmark
@@ -24,7 +26,7 @@ from perfkit.model.policies import What
 from perfkit.model.progress import ComparisonProgress
 from perfkit.model.readings import Reading
 from perfkit.profiling.diff.difference import findings_beside
-from perfkit.profiling.diff.functions import Work, function_section
+from perfkit.profiling.diff.functions import Lines, Work, changed_only, find_suspect, function_section
 from perfkit.profiling.read.names import CodeNames
 from perfkit.profiling.read.pstats_file import read_pstats
 from perfkit.repo.checkout import subfolder
@@ -35,8 +37,8 @@ from perfkit.runner.lockstep.untimed import ProfiledTurn, profile_sides
 from perfkit.units import human_seconds, listed
 
 _MOST_LISTED = 5
-_PROFILED_S = 0.5
-_MOST_CALLS = 200
+# Fewer calls of a short benchmark would show how warm the processor is, rather than what moved.
+_PROFILED_S, _MOST_CALLS = 0.5, 20_000
 _MOST_PROFILED_NO_FASTER = 3
 _COLD = (COLD_START, COLD_COMPILING, COLD_AUTOTUNING)
 _HAPPENED: Mapping[What, str] = {
@@ -52,7 +54,7 @@ _HAPPENED: Mapping[What, str] = {
 def explain_benchmarks(
     comparisons: Sequence[Comparison],
     exact: Sequence[ExactComparison],
-    compared: Sequence[ComparedBenchmark],
+    surveyed: Survey,
     sides: OpenSides,
     progress: ComparisonProgress,
 ) -> tuple[Explanation, ...]:
@@ -61,14 +63,15 @@ def explain_benchmarks(
     Some benchmarks of much less work that became no faster are profiled as well: where their time is spent is
     shown. What could not be profiled is left out, unless something else was found.
     """
-    known = {one.benchmark.name: one for one in compared}
+    known = {one.benchmark.name: one for one in surveyed.compared}
+    changed = surveyed.changed or find_changed(sides, surveyed.laid, sides.project.output_paths)
     apart = {one.benchmark: one for one in disagreements(comparisons, exact)}
     regressed = {one.benchmark.name for one in comparisons if one.verdict == "REGRESSED"}
     no_faster = {*[name for name, one in apart.items() if one.elsewhere][:_MOST_PROFILED_NO_FASTER]}
     if regressed or no_faster:
         progress.info(f"profiling what {'regressed' if regressed else 'became no faster'}")
     explained = {
-        name: explain_benchmark(known[name], sides, call_s=one.head_s)
+        name: explain_benchmark(known[name], sides, changed=changed, call_s=one.head_s)
         for one in comparisons
         if (name := one.benchmark.name) in regressed | no_faster
     }
@@ -98,7 +101,7 @@ def _where_time_is_spent(section: Section) -> str:
 
 
 def explain_benchmark(
-    one: ComparedBenchmark, sides: OpenSides, *, call_s: float | None
+    one: ComparedBenchmark, sides: OpenSides, *, changed: Changed, call_s: float | None
 ) -> Explanation | None:
     """Profile a benchmark, whose call takes ``call_s`` seconds, on both sides and return what moved.
 
@@ -122,7 +125,24 @@ def explain_benchmark(
     work = Work(unit="call", base=turns["base"].calls, head=turns["head"].calls)
     base, head = (_reading(side, turns[side], sides.roots.root(side)) for side in SIDES)
     section = function_section(base, head, work)
-    return Explanation(benchmark=name, section=section, findings=tuple(findings_beside(section, work)))
+    old, new = (_own_lines(sides, changed_lines(changed, side)) for side in SIDES)
+    suspect = find_suspect(section, changed_only(base, old), changed_only(head, new), work)
+    return Explanation(
+        benchmark=name,
+        section=section,
+        findings=tuple(findings_beside(section, work)),
+        suspect=suspect,
+    )
+
+
+def _own_lines(sides: OpenSides, lines: Lines) -> Lines:
+    """Return lines by the names that files have in a profile, which are relative to the project."""
+    folder = project_folder(sides)
+    return {
+        PurePosixPath(file).relative_to(folder).as_posix(): found
+        for file, found in lines.items()
+        if PurePosixPath(file).is_relative_to(folder)
+    }
 
 
 def _reading(side: Side, turn: ProfiledTurn, root: Path) -> Reading:

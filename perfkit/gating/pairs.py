@@ -17,7 +17,7 @@ from perfkit.agent.counters.model import INSTRUCTIONS, Counts
 from perfkit.config import Project
 from perfkit.errors import SideNotMeasuredError, UsageError
 from perfkit.gating.compare import recorded
-from perfkit.gating.coverage import tops_of
+from perfkit.gating.coverage import find_changed, tops_of
 from perfkit.gating.design import gate_policy
 from perfkit.gating.explain import explain_benchmark, on_the_device
 from perfkit.gating.judge import pair_location
@@ -319,7 +319,8 @@ class PairMeter:
         if self.open(base, head):
             return None
         pair, _ = self._opened()
-        return explain_benchmark(pair.compared, pair.sides, call_s=self._call_s)
+        changed = find_changed(pair.sides, (), pair.sides.project.output_paths)
+        return explain_benchmark(pair.compared, pair.sides, changed=changed, call_s=self._call_s)
 
     def name(self, place: int) -> str:
         """Return how a place is called."""

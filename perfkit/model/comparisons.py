@@ -12,7 +12,7 @@ from perfkit.agent.counters.model import INSTRUCTIONS
 from perfkit.choices import FailOn, Inconclusive
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED, EXIT_USAGE
 from perfkit.model import Benchmark, Commit, Environment, Machine, Metric, Side
-from perfkit.model.differences import Section
+from perfkit.model.differences import Part, Section
 
 # The file on both sides by which a target is compared that no file of benchmarks names.
 TARGET_FILE = "perfkit_target.py"
@@ -285,21 +285,29 @@ class ExactComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """What differs between two profiles of a benchmark, per call; ``findings`` are further sentences."""
+    """What differs between two profiles of a benchmark, per call; ``findings`` are further sentences.
+
+    ``suspect`` is the changed function that took most of the time more, with the unchanged code it calls.
+    """
 
     benchmark: str
     section: Section | None
     findings: tuple[str, ...] = ()
+    suspect: Part | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedFunction:
-    """A function that head changed or added, its line on head, and where the benchmarks run it."""
+    """A function that head changed or added, its line on head, and where the benchmarks run it.
+
+    It is not ``known`` where some could not be traced to their end, and none was seen to time it.
+    """
 
     name: str
     file: str
     line: int
     runs: Runs
+    known: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

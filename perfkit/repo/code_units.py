@@ -89,6 +89,12 @@ class Function:
         """Where it begins."""
         return self.node.lineno
 
+    @property
+    def lines(self) -> range:
+        """Its lines, with those of its decorators."""
+        first = min([self.line, *(one.lineno for one in self.node.decorator_list)])
+        return range(first, (self.node.end_lineno or self.line) + 1)
+
     @cached_property
     def text(self) -> str:
         """The whole function, without docstrings."""

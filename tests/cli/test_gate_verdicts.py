@@ -128,9 +128,11 @@ def test_the_report_has_every_number(scene: Scene) -> None:
 
 
 def test_a_regression_is_explained_by_its_functions(scene: Scene) -> None:
-    explained = {one["benchmark"]: one["section"] for one in scene.gated.report["explanations"]}
+    explained = {one["benchmark"]: one for one in scene.gated.report["explanations"]}
 
-    section = explained["tests/test_speed.py::test_slower"]
+    found = explained["tests/test_speed.py::test_slower"]
+    section, suspect = found["section"], found["suspect"]
+    assert ("slower", "work.py") == (suspect["name"], suspect["place"].partition(":")[0])
     slowed = section["parts"][0]
     assert ("spin", "own code", "") == (slowed["name"], slowed["kind"], slowed["was"])
     assert "work.py" == slowed["place"].partition(":")[0]

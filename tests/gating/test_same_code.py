@@ -12,7 +12,7 @@ from perfkit.gating.affected import Decision, decide, sort_changed
 from perfkit.model import SIDES, Side
 from perfkit.repo.files import differing_files
 from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
-from perfkit.runner.lockstep.tracing import trace_sides
+from perfkit.runner.lockstep.tracing import Ran, SideTrace, trace_sides
 
 
 def _decide(change: Change, folder: Path, *, variants: int = 0) -> Decision:
@@ -67,6 +67,18 @@ def test_a_harmless_change_affects_nothing(name: str, tmp_path: Path) -> None:
     decision = _decide(HARMLESS[name], tmp_path)
 
     assert {} == dict(decision.affected)
+
+
+@pytest.mark.parametrize("traced", [("test_a", "test_it"), ("test_a",)])
+def test_what_was_not_traced_is_not_known(traced: tuple[str, ...]) -> None:
+    """A function that no complete trace shows may run in the benchmark whose trace failed."""
+    texts = {"base": b"def unused():\n    return 1\n", "head": b"def unused():\n    return 2\n"}
+    changed = sort_changed(["app.py"], lambda side, _: texts[side])
+    traces: dict[Side, SideTrace] = dict.fromkeys(SIDES, SideTrace(ran=dict.fromkeys(traced, Ran())))
+
+    (function,) = decide(["test_a", "test_it"], traces, changed).functions
+
+    assert ("unused", "never", "test_it" in traced) == (function.name, function.runs, function.known)
 
 
 # So many are traced on head alone.

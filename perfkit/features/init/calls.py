@@ -21,7 +21,9 @@ from perfkit.errors import NotMeasuredError
 from perfkit.features.init.child import Attempt, Candidate, FirstBenchmark, Order, Step, is_good, is_passable
 from perfkit.features.init.layout import Layout, project_files, read_code
 from perfkit.features.init.recording import VARIABLE, Call
-from perfkit.repo.commits import open_repository
+from perfkit.repo.code_units import changed_functions
+from perfkit.repo.commits import open_repository, read_at
+from perfkit.repo.git import try_git
 from perfkit.runner.commands import Ending, run_command
 from perfkit.runner.requests import ask
 from perfkit.temporary import temporary_folder
@@ -30,7 +32,7 @@ _RECORDING = "perfkit.features.init.recording"
 # So long may tests and each script run, and what they call be tried.
 _TESTS_S, _SCRIPT_S, _TRYING_S = 120.0, 30.0, 60.0
 # After so many seconds of CPU time no other test begins, to find what is called longest and to record it.
-_LOOKING_S, _MOST_LOOKING_S = 12.0, 60.0
+_LOOKING_S, _MOST_LOOKING_S = 8.0, 60.0
 # Statuses of pytest: wrong usage, and an error of its own.
 _PYTEST_FAILED = (3, 4)
 # This many functions are recorded, of which this many become first benchmarks.
@@ -61,21 +63,28 @@ def longest_calls(
 ) -> tuple[tuple[FirstBenchmark, ...], str]:
     """Return benchmarks of what tests, docstrings or the README call longest, and which of them it is."""
     places = [str((root / place).resolve()) for place in layout.packages.values()]
+    changed = _last_changed(root)
     for source in _SOURCES:
         with temporary_folder() as folder:
             words = _words(source, root, layout, folder, ())
             if not words or not places:
                 continue
-            log(f"running {source}, to find what they call longest")
+            log(f"running {source} for at most {2 * _LOOKING_S:.0f} s, to find what they call longest")
             lines, _ = _run(root, layout, words, limit_s=_MOST_LOOKING_S, places=places, stop_s=_LOOKING_S)
             keys = _longest(root, layout, lines)
+            # What the last commit cost is asked next.
+            keys.sort(key=lambda key: key not in changed)
+            keys = keys[:_MOST_RECORDED]
             words = _words(source, root, layout, folder, keys)
             lines, _ = _run(root, layout, words, limit_s=_MOST_LOOKING_S, functions=keys, stop_s=_LOOKING_S)
         calls = {key: [one for one in found if one.direct] for key, found in _decoded(lines).items()}
         kept, _ = tried(root, layout, calls) if calls else ({}, {})
         ranked = [kept[key] for key in keys if key in kept]
         good = [one for one in ranked if is_good(one.call_s)]
-        if found := (good + [one for one in ranked if is_passable(one.call_s) and one not in good]):
+        passable = [one for one in ranked if is_passable(one.call_s) and one not in good]
+        found = [*good, *passable]
+        found.sort(key=lambda one: (one.candidate.file, one.candidate.name) not in changed)
+        if found:
             return tuple({one.attempt.body: one for one in found}.values())[:_ENOUGH], source
     return (), ""
 
@@ -117,7 +126,7 @@ def _words(source: str, root: Path, layout: Layout, folder: Path, keys: Collecti
 
 def _pytest(*words: str) -> tuple[str, ...]:
     options = ("-p", _RECORDING, "-p", "no:cacheprovider", "-q", "--continue-on-collection-errors")
-    return "pytest", *options, "--benchmark-disable", *words
+    return "pytest", *options, "--assert=plain", "--benchmark-disable", *words
 
 
 def _longest(root: Path, layout: Layout, lines: Sequence[str]) -> list[_Key]:
@@ -127,7 +136,19 @@ def _longest(root: Path, layout: Layout, lines: Sequence[str]) -> list[_Key]:
     for file, line, seconds in map(json.loads, lines):
         if name := named.get((file, line)):
             found[file, name] += seconds
-    return [key for key, _ in found.most_common(_MOST_RECORDED)]
+    return [key for key, _ in found.most_common()]
+
+
+def _last_changed(root: Path) -> frozenset[_Key]:
+    """Return the functions that the last commit changed, by file and name."""
+    top = open_repository(root)
+    names = try_git(top, "diff", "--name-only", "--no-renames", "HEAD~1", "HEAD", "--", "*.py") or ""
+    return frozenset(
+        (file, function)
+        for file in names.splitlines()[:_MOST_RECORDED]
+        for function in changed_functions(*(read_at(top, sha, file) or b"" for sha in ("HEAD~1", "HEAD")))
+        or ()
+    )
 
 
 def _public(root: Path, layout: Layout) -> Iterator[tuple[str, int, str]]:

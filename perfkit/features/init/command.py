@@ -36,7 +36,7 @@ from perfkit.features.init.files import (
     service_files,
     unwritable,
 )
-from perfkit.features.init.layout import Layout, read_layout
+from perfkit.features.init.layout import Layout, read_code, read_layout
 from perfkit.repo.environments import why_not_found
 from perfkit.repo.git import try_git
 from perfkit.runner.commands import run_command
@@ -86,7 +86,7 @@ def plan_start(
             files.append(_first_benchmarks(root, place, tried, layout))
             remarks += [] if files[-1] else [f"{place} is there already and stays as it is"]
         else:
-            remarks.append(_nothing_called(tried, layout))
+            remarks.append(_nothing_called(root, tried, layout))
     # A file is begun for settings only where a gate needs one.
     is_needed = (root / "pyproject.toml").exists() or needs_configuration(layout, benchmarks=benchmarks)
     if not started and is_needed:
@@ -135,7 +135,13 @@ def _first_benchmarks(root: Path, place: str, tried: Tried, layout: Layout) -> P
     return new_file(root, place, text, why=why)
 
 
-def _nothing_called(tried: Tried, layout: Layout) -> str:
+def _script(root: Path, layout: Layout) -> str | None:
+    """Return a script that can be measured as a whole, a training first."""
+    whole = (one for one in sorted(root.glob("*.py")) if "__main__" in (read_code(one) or ""))
+    return next(iter((*(one.path for one in layout.scripts), *(one.name for one in whole))), None)
+
+
+def _nothing_called(root: Path, tried: Tried, layout: Layout) -> str:
     """Return why there is no first benchmark, and what is measured instead."""
     if tried.import_problem:
         why = f"no first benchmark could be made: {tried.import_problem}"
@@ -147,8 +153,8 @@ def _nothing_called(tried: Tried, layout: Layout) -> str:
         why = f"none of {tried.tried} functions and classes could be called"
     else:
         why = "no public function or class was found whose arguments can be made up"
-    if layout.scripts:
-        return f"{why}; a script can be measured as it is: `perfkit gate --target {layout.scripts[0].path}`"
+    if script := _script(root, layout):
+        return f"{why}; a script can be measured as it is: `perfkit gate --target {shlex.quote(script)}`"
     return f"{why}; measure a script or a function as it is with `perfkit gate --target SCRIPT.py`"
 
 
@@ -217,7 +223,7 @@ def _next(root: Path, layout: Layout, files: Sequence[PlannedFile], *, has_bench
     if files:
         names = " ".join(shlex.quote(file.path) for file in files)
         yield f'git add {names} && git commit -m "Measure performance with perfkit"'
-    script = layout.scripts[0].path if layout.scripts else "SCRIPT.py"
+    script = _script(root, layout) or "SCRIPT.py"
     # A whole run scatters more than a function.
     target = f"perfkit gate --target {shlex.quote(script)} --margin 10%"
     gate = "perfkit gate" if has_benchmarks else target

@@ -19,10 +19,11 @@ import os
 import pstats
 import re
 import runpy
+import signal
 import sys
 import time
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,12 @@ from typing import Any
 from perfkit.features.init.child import Attempt, Guard
 
 VARIABLE = "PERFKIT_RECORDED_CALLS"
+# A test may take this part of the time that is left, and so many seconds in any case.
+_LONG_TESTS, _LEAST_OF_TEST_S = 3, 2.0
+# A test runs with so many of the values of each of its parameters.
+_MOST_VALUES = 6
 # This many calls of a function are looked at, and kept; after some seconds a call of each is enough.
-_MOST_TRIED, _MOST_KEPT, _ENOUGH_S = 60, 6, 20.0
+_MOST_TRIED, _MOST_KEPT, _ENOUGH_S = 60, 6, 8.0
 _MOST_CHARACTERS, _MOST_DEPTH, _MOST_INLINE, _MOST_NUMBERS, _MOST_MADE = 1500, 8, 40, 32, 2000
 _NOT_FINITE = ("nan", "inf", "-inf")
 _PLAIN = (bool, int, float, str, bytes, type(None))
@@ -50,6 +55,14 @@ _Arguments = tuple[list[str], list[tuple[str, str]]]
 
 class _UnwritableError(Exception):
     """A value cannot be written as code: the message describes it."""
+
+
+class _TestLimitError(BaseException):
+    """A test has run for long enough; it is no Exception, since the test may catch these."""
+
+
+def _end_test(*_: object) -> None:
+    raise _TestLimitError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +88,7 @@ class _Recorder:
         self.item: Any = None
         self._guard = Guard(Path(order["out"]).parent)
         sys.addaudithook(self._guard.check)
-        self._order, self._script, self._began = order, "", time.process_time()
+        self._order, self._script, self._began = order, "", math.inf
         self._profile = cProfile.Profile() if "places" in order else None
         functions = order.get("functions", ())
         self._left = {(file, name): _MOST_TRIED for file, name in functions}  # noqa: C420 (of lists)
@@ -91,7 +104,8 @@ class _Recorder:
         self._script = Path(script).name if Path(script).is_absolute() else script
         self.begin()
         self.guarded(functools.partial(runpy.run_path, script, run_name="__main__"))
-        self.end()
+        self.pause()
+        self.report()
 
     def guarded(self, run: Callable[[], object]) -> None:
         """Run what may change nothing."""
@@ -100,16 +114,32 @@ class _Recorder:
 
     def begin(self) -> None:
         """Watch calls from now on."""
+        self._began = min(self._began, time.process_time())
         if self._profile is None:
             sys.setprofile(self.watch)
         else:
             self._profile.enable()
 
-    def end(self) -> None:
-        """Report how long each of the project's functions took that other code called."""
+    def pause(self) -> None:
+        """Watch no calls from now on."""
         if self._profile is None:
+            sys.setprofile(None)
+        else:
+            self._profile.disable()
+
+    def watch_import(self, module: Any) -> None:  # noqa: ANN401 (only some rooms import pytest)
+        """Watch what a test module calls when it is imported, which makes objects for tests."""
+        if self._profile is None:
+            # Errors come again where pytest imports it.
+            with contextlib.suppress(BaseException):
+                sys.setprofile(self.watch)
+                assert module.obj  # noqa: S101 (that imports it)
+            sys.setprofile(None)
+
+    def report(self) -> None:
+        """Report how long each of the project's functions took that other code called."""
+        if self._profile is None or not self._profile.getstats():
             return
-        self._profile.disable()
         with Path(self._order["out"]).open("a", encoding="utf-8") as out:
             known = pstats.Stats(self._profile).stats  # type: ignore[attr-defined]
             for (file, line, _), (*_, callers) in known.items():
@@ -123,9 +153,19 @@ class _Recorder:
         inside = (place[len(one) :] for one in self._order["places"] if f"{place}/".startswith(f"{one}/"))
         return not _OF_TESTS.search(next(inside, "/tests/"))
 
+    def limit_test(self) -> None:
+        """End what runs from now on after a part of the time that is left."""
+        left_s = self._order.get("stop_s", math.inf) - self._taken_s()
+        if left_s < math.inf:
+            signal.signal(signal.SIGPROF, _end_test)
+            signal.setitimer(signal.ITIMER_PROF, *[max(_LEAST_OF_TEST_S, left_s / _LONG_TESTS)] * 2)
+
+    def _taken_s(self) -> float:
+        return max(time.process_time() - self._began, 0.0)
+
     def is_done(self) -> bool:
         """Return whether more calls would take long and are not needed."""
-        taken_s = time.process_time() - self._began
+        taken_s = self._taken_s()
         return taken_s > self._order.get("stop_s", math.inf) or (
             taken_s > _ENOUGH_S and all(self._kept.values()) and self._profile is None
         )
@@ -404,19 +444,49 @@ if VARIABLE in os.environ:
     _RECORDER = _Recorder(json.loads(os.environ[VARIABLE]))
 
 
-def pytest_configure() -> None:
-    """Begin to record."""
-    _RECORDER.begin()
+def pytest_collectstart(collector: Any) -> None:  # noqa: ANN401 (only some rooms import pytest)
+    """Watch the import of a test module; collecting its tests takes longer, and calls nothing of interest."""
+    if type(collector).__name__ == "Module":
+        _RECORDER.watch_import(collector)
 
 
 def pytest_unconfigure() -> None:
     """Report what took long."""
-    _RECORDER.end()
+    _RECORDER.report()
+
+
+def pytest_generate_tests(metafunc: Any) -> None:  # noqa: ANN401 (only some rooms import pytest)
+    """Have a test run with a few of its parameters: a suite of all takes long to collect."""
+    metafunc.parametrize = functools.partial(_parametrize_few, metafunc.parametrize)
+
+
+def _parametrize_few(
+    parametrize: Callable[..., object],
+    names: object,
+    values: Iterable[object],
+    **options: Any,  # noqa: ANN401
+) -> None:
+    values, ids = list(values), options.get("ids")
+    some = slice(None, None, math.ceil(len(values) / _MOST_VALUES) or 1)
+    if ids is not None and not callable(ids):
+        options["ids"] = list(ids)[some]
+    parametrize(names, values[some], **options)
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
     """Have those tests run last that make many calls of random values up."""
     items.sort(key=lambda item: hasattr(getattr(item, "function", None), "hypothesis"))
+
+
+def pytest_runtest_call() -> None:
+    """Have a test end that would take most of the time."""
+    _RECORDER.limit_test()
+
+
+def pytest_runtest_teardown() -> None:
+    """Watch no calls between tests."""
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    _RECORDER.pause()
 
 
 def pytest_runtest_setup(item: Any) -> None:  # noqa: ANN401 (only some rooms import pytest)
@@ -427,6 +497,7 @@ def pytest_runtest_setup(item: Any) -> None:  # noqa: ANN401 (only some rooms im
         item.runtest = functools.partial(_RECORDER.guarded, item.runtest)
     if _RECORDER.is_done():
         item.session.shouldstop = "enough calls are recorded"
+    _RECORDER.begin()
 
 
 if __name__ == "__main__":

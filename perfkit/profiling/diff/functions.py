@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from perfkit.errors import UsageError
@@ -19,8 +19,14 @@ _SAME_CALLS = 0.1
 _NOBODY = "code that no own function called"
 # A call is named where at least this share of a wait shows at it.
 _WORTH_NAMING = 0.1
+# A changed function is suspected from this share of the time more on, and without its callees from that one.
+_SUSPICIOUS, _WITHOUT_CALLEES = 0.25, 0.5
 # A wait has moved where at least this share of it shows at other calls than before.
 _MOST_OF_IT = 0.5
+
+
+# The lines of changed functions, by file.
+Lines = Mapping[str, Sequence[range]]
 
 
 class _Timed(Protocol):
@@ -213,6 +219,42 @@ def function_section(
         whole=Amount(base_s=base.total_s / work.base, head_s=head.total_s / work.head),
         parts=most_moved_first(parts),
     )
+
+
+def changed_only(reading: Reading, lines: Lines) -> Reading:
+    """Return a cProfile in which only changed code is own, which answers for unchanged code it calls."""
+    functions = (
+        replace(one, kind="library")
+        if one.kind == "own" and not any(one.line in found for found in lines.get(one.file, ()))
+        else one
+        for one in reading.functions
+    )
+    return replace(reading, functions=tuple(functions))
+
+
+def find_suspect(section: Section, base: Reading, head: Reading, work: Work) -> Part | None:
+    """Return the changed function that took most of the time more, None where none did.
+
+    One that took the time itself comes before one that did with the unchanged code that it calls, which may
+    have moved by chance.
+
+    Args:
+        section: What differs between all functions.
+        base: The profile of base in which only changed code is own.
+        head: The same of head.
+        work: By what both are divided.
+    """
+    suspected = function_section(base, head, work).parts
+    with_callees = {part.place: part for part in suspected if part.place and part.kind == "own code"}
+    alone = [part for part in section.parts if part.place in with_callees]
+    if not with_callees or not alone:
+        return None
+    longest, itself = (
+        max(parts, key=lambda part: part.amount.moved_s) for parts in (with_callees.values(), alone)
+    )
+    if longest.amount.moved_s <= max(0.0, _SUSPICIOUS * section.whole.moved_s):
+        return None
+    return itself if itself.amount.moved_s >= _WITHOUT_CALLEES * longest.amount.moved_s else longest
 
 
 def _function_part(pair: Pair, work: Work, kind: PartKind) -> Part:

@@ -106,12 +106,14 @@ def coverage_lines(report: Report) -> Iterator[str]:
     left, every = coverage.uncovered, len(coverage.functions)
     if not left:
         return
-    which = listed(
-        [f"`{one.name}` ({one.file}:{one.line}{_RUNS[one.runs]})" for one in left], _MOST_FUNCTIONS
-    )
-    measured = f"{every - len(left)} of {counted(every, 'changed function')}"
+    known = [f"`{one.name}` ({one.file}:{one.line}{_RUNS[one.runs]})" for one in left if one.known]
+    unknown = [f"`{one.name}` ({one.file}:{one.line})" for one in left if not one.known]
     verb = "is" if every == 1 else "are"
-    yield f"{measured} {verb} measured; not measured: {which}."
+    text = f"{every - len(left)} of {counted(every, 'changed function')} {verb} measured"
+    text += f"; not measured: {listed(known, _MOST_FUNCTIONS)}" if known else ""
+    if unknown:
+        text += f"; not known, since a trace is incomplete: {listed(unknown, _MOST_FUNCTIONS)}"
+    yield f"{text}."
 
 
 def next_step(report: GateReport, names: Names) -> tuple[str, str | None]:
@@ -124,7 +126,8 @@ def next_step(report: GateReport, names: Names) -> tuple[str, str | None]:
     found: list[Comparison | ExactComparison] = [*wording.in_order(report.comparisons), *report.exact]
     commands = [wording.accept_command(one, _name(one, names)) for one in found if wording.can_accept(report)]
     wanted = list(dict.fromkeys(filter(None, commands)))
-    if report.coverage and report.coverage.uncovered and report.exit_code != EXIT_REGRESSED and not wanted:
+    uncovered = report.coverage.uncovered if report.coverage else ()
+    if any(one.known for one in uncovered) and report.exit_code != EXIT_REGRESSED and not wanted:
         step = "write benchmarks of the changed functions that are not measured, from calls in tests"
         return step, f"perfkit init --for-change {report.base.sha[:12]}"
     if search := package_search(report):
@@ -470,7 +473,7 @@ def _but_not_covered(report: Report) -> str:
     timed = any(one.estimate for one in report.comparisons)
     if coverage is None or report.exit_code != EXIT_PASS or not timed:
         return ""
-    none = coverage.functions and len(coverage.uncovered) == len(coverage.functions)
+    none = coverage.functions and all(one.known and one.runs != "timed" for one in coverage.functions)
     return ", but no timed call runs a changed function" if none else ""
 
 

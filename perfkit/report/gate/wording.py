@@ -278,7 +278,9 @@ def explanation_title(explanation: Explanation) -> str:
 
 
 def slowest_part(explanation: Explanation | None) -> Part | None:
-    """Return the part of a benchmark that took the most time more, where its line is known."""
+    """Return the changed function that took more time, else the part with a known line that did most."""
+    if explanation is not None and explanation.suspect is not None:
+        return explanation.suspect
     section = None if explanation is None else explanation.section
     parts = section.parts if section else ()
     slower = [part for part in parts if _LINE.search(part.place) and part.amount.moved_s > 0]
