@@ -13,10 +13,9 @@ from perfkit.commands.measuring import measuring
 from perfkit.commands.text_files import replace_texts
 from perfkit.config import Project
 from perfkit.errors import LedgerError, RecordingError, RunInterruptedError
-from perfkit.features.experiments.policy import ExperimentPolicy
 from perfkit.features.experiments.records import Experiment, ExperimentRecord, Fingerprint, Trial
 from perfkit.features.experiments.report import Provenance, effects_chart, experiment_document
-from perfkit.features.experiments.rows import fingerprint_outcome, record_of, trial_outcomes
+from perfkit.features.experiments.rows import ExperimentPolicy, fingerprint_outcome, record_of, trial_outcomes
 from perfkit.features.experiments.run import ExperimentRun
 from perfkit.features.experiments.trial import TrialProcesses
 from perfkit.identity import fingerprint, new_run_id, utc_now
