@@ -103,7 +103,7 @@ class Clean:
         return PassResult(summary=summary)
 
 
-class BalanceWatch(Clean):
+class _BalanceWatch(Clean):
     """Watches where each step spends its time, by hooks at the places that every loop passes."""
 
     def __init__(self, spec: PassSpec) -> None:
@@ -124,11 +124,9 @@ class BalanceWatch(Clean):
         return call()
 
     def end_step(self) -> None:
-        """Close the step."""
         self._clock.end_step()
 
     def extend_step(self) -> None:
-        """Make one step of the last two."""
         self._clock.extend_step()
 
     def start_step(self) -> None:
@@ -152,7 +150,7 @@ class BalanceWatch(Clean):
         )
 
 
-class StepCounts(Clean):
+class _StepCounts(Clean):
     """Counts what repeats to the digit in the first steps, and ends the target after them."""
 
     def __init__(self, spec: PassSpec) -> None:
@@ -162,12 +160,10 @@ class StepCounts(Clean):
         self._watch: TensorWatch | None = None
 
     def run(self, call: _Call) -> object:
-        """Call, and count until the last of the steps."""
         with TensorWatch(self._root) as self._watch:
             return call()
 
     def end_step(self) -> None:
-        """Close the counts of a step."""
         if self._watch is not None:
             self._watch.end_iteration()
 
@@ -179,7 +175,7 @@ class StepCounts(Clean):
         return PassResult(summary=summary, counts=last_iterations(counts, _REPEATED))
 
 
-class CProfile(Clean):
+class _CProfile(Clean):
     """Watches every Python function of this thread, and each of a loader's workers by itself."""
 
     def __init__(self, spec: PassSpec) -> None:
@@ -309,7 +305,7 @@ class TorchProfile(Clean):
         return torch.profiler.profile(schedule=plan)
 
 
-class LineProfile(Clean):
+class _LineProfile(Clean):
     """Times each line of the named functions; workers forked from this process are left alone."""
 
     def __init__(self, spec: PassSpec) -> None:
@@ -323,12 +319,10 @@ class LineProfile(Clean):
         return self._functions.watch(code)
 
     def prepare(self) -> None:
-        """Make the functions of modules known to the profiler."""
         self._functions.watch_imported()
         self._functions.watch_profiled(own_code_of(self._spec))
 
     def run(self, call: _Call) -> object:
-        """Call under line_profiler."""
         os.register_at_fork(after_in_child=self._functions.profiler.disable)
         return self._functions.profiler.runcall(call)
 
@@ -397,11 +391,11 @@ def own_code_of(spec: PassSpec) -> OwnCode:
 
 INSTRUMENTS: dict[str, Callable[[PassSpec], Clean]] = {
     "clean": Clean,
-    "balance": BalanceWatch,
-    "counts": StepCounts,
-    "cprofile": CProfile,
+    "balance": _BalanceWatch,
+    "counts": _StepCounts,
+    "cprofile": _CProfile,
     "torch": TorchProfile,
-    "lines": LineProfile,
+    "lines": _LineProfile,
     "memory": MemoryByLine,
 }
 
