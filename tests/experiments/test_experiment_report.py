@@ -21,6 +21,7 @@ from experiment_records import (
     synthetic_record,
 )
 from rich.console import Console
+from synthetic import build_row
 
 from perfkit.features.experiments.effects import effects_of
 from perfkit.features.experiments.records import (
@@ -33,12 +34,7 @@ from perfkit.features.experiments.records import (
     Response,
     Trial,
 )
-from perfkit.features.experiments.report import (
-    Provenance,
-    effects_chart,
-    experiment_document,
-    experiment_view,
-)
+from perfkit.features.experiments.report import effects_chart, experiment_document, experiment_view
 from perfkit.features.experiments.rows import trial_outcomes
 from perfkit.features.experiments.summary import (
     SAMPLE_RATE,
@@ -46,7 +42,7 @@ from perfkit.features.experiments.summary import (
     mean_text,
     summary_of,
 )
-from perfkit.model import Status
+from perfkit.model import Commit, Environment, Machine, Status
 from perfkit.report.chart import Axis
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -55,13 +51,13 @@ NO_MEMORY: Mapping[str, tuple[Status, str]] = {
     "precision=default, batch_size=8": ("oom", "it was killed, as the kernel does when memory is used up")
 }
 MISTAKE = "a loss is accumulated with its graph at demo/training.py:31; accumulate loss.detach()"
-PROVENANCE = Provenance(
-    commit="a" * 40,
-    subject="Change | things",
+ROW = replace(
+    build_row(),
+    commit=Commit(sha="a" * 40, subject="Change | things"),
     recorded_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
     run_id="01a1ff97",
-    machine={"cpu": "Test CPU", "gpus": ""},
-    environment={"python": "CPython 3.11.7", "torch": "2.13.0"},
+    machine=Machine(machine_id="m", facts={"cpu": "Test CPU", "gpus": ""}),
+    environment=Environment(env_id="e", facts={"python": "CPython 3.11.7", "torch": "2.13.0"}),
 )
 
 
@@ -80,8 +76,8 @@ def _words(record: ExperimentRecord) -> str:
     return " ".join(_text(record, width=200).split())
 
 
-def _document(record: ExperimentRecord, picture: str | None = None) -> str:
-    return experiment_document(record, picture=picture, provenance=PROVENANCE)
+def _document(record: ExperimentRecord) -> str:
+    return experiment_document(record, ROW, picture="train-images.svg")
 
 
 def _chart(record: ExperimentRecord) -> ET.Element:
@@ -112,7 +108,7 @@ def test_the_whole_view_is_as_it_was() -> None:
 def test_the_whole_document_and_its_chart_are_as_they_were() -> None:
     record = synthetic_record(PRECISIONS_AND_SIZES, sample_s=bf16_pays_from_four, mistakes=("a | mistake",))
 
-    assert _golden("golden_experiment_document.md") == _document(record, "train-images.svg")
+    assert _golden("golden_experiment_document.md") == _document(record)
     assert _golden("golden_experiment_picture.svg") == effects_chart(record)
 
 

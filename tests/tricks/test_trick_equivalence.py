@@ -174,8 +174,7 @@ def _trick(with_: Callable[[], tuple[Tensor, ...]], *, absolute: float = 0.0, re
     return replace(
         trick_named("identical"),
         pair=lambda _: pair,
-        absolute_tolerance=absolute,
-        relative_tolerance=relative,
+        tolerance=(relative, absolute),
     )
 
 

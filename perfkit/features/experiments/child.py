@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
+import functools
 import gc
 import glob
 import inspect
@@ -10,12 +10,10 @@ import itertools
 import json
 import math
 import numbers
-import os
 import re
 import statistics
 import sys
 import time
-import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -36,19 +34,16 @@ from perfkit.features.experiments.records import (
     SAMPLE_TIME,
     STEP_TIME,
     TOTAL_TIME,
+    Experiment,
     Fingerprint,
 )
 from perfkit.features.experiments.trial import TrialResult, TrialSpec
 from perfkit.identity import source_version
 from perfkit.model import PassSummary
+from perfkit.profiling.passes.child import leave
 from perfkit.profiling.passes.exchange import Problem
-from perfkit.profiling.passes.meter import EnoughSteps, Meter, import_torch
-from perfkit.profiling.passes.target_code import (
-    describe_exit,
-    describe_failure,
-    find_own_code,
-    redirect_hydra,
-)
+from perfkit.profiling.passes.meter import EnoughSteps, Meter, import_torch, until_enough
+from perfkit.profiling.passes.target_code import describe_failure, find_own_code, redirect_hydra
 from perfkit.profiling.passes.targets import Target
 from perfkit.runner.machine.facts import read_environment
 from perfkit.runner.requests import Parent
@@ -69,11 +64,7 @@ def main(request: TrialSpec, parent: Parent) -> None:
     found = _proven(_do(request), root)
     news = libraries_since(before, root)
     parent.send(replace(found, libraries=tuple(news)))
-    # What the target registered to happen at its end happens. Taking all of torch apart takes a second more.
-    atexit._run_exitfuncs()  # noqa: SLF001 (there is no public name for it)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    leave()
 
 
 def _proven(found: TrialResult, root: Path) -> TrialResult:
@@ -90,8 +81,6 @@ def _do(spec: TrialSpec) -> TrialResult:
         call = [load_bound(spec.target, each, template) for each in spec.arguments][spec.number]
         reset_settings(spec.experiment.threads)
         return _look(spec, call) if spec.task == "look" else _time(spec, call)
-    except UsageError as error:
-        return TrialResult(problem=Problem(kind="usage", message=str(error)))
     except BaseException as error:  # noqa: BLE001 (the user's code may raise anything)
         return TrialResult(problem=_failure(error, spec))
 
@@ -123,11 +112,8 @@ def _look(spec: TrialSpec, call: Call) -> TrialResult:
     hook = register_optimizer_step_post_hook(end_step)
     try:
         with AutocastWatch() as autocast, watch, look:
-            try:
+            with until_enough():
                 call_to_its_end(call)
-            except EnoughSteps as enough:
-                # The frames keep loaders alive, and these keep their workers.
-                traceback.clear_frames(enough.__traceback__)
             # The whole run counts as one iteration, so that the peak includes the model's own tensors.
             watch.end_iteration()
     finally:
@@ -161,19 +147,24 @@ def _time(spec: TrialSpec, call: Call) -> TrialResult:
         if growth is None:
             run()
     summary = meter.finish("clean", result=returned[0])
-    experiment = spec.experiment
-    times = times_of(summary, warmup_steps=experiment.warmup_steps, warmup_s=experiment.warmup_s)
+    responses = _times(summary, spec.experiment)
     if not spec.target.is_script:
-        numbers = returned_numbers(returned[0], experiment.returned)
+        numbers = returned_numbers(returned[0], spec.experiment.returned)
     else:
         sys.stdout.flush()
         # What a trial prints goes to a file.
         printed = Path("/proc/self/fd/1").read_text(errors="replace")
-        numbers = {name: _written(printed, what, since) for name, what in experiment.returned.items()}
-    responses = with_returned(times, summary, numbers)
+        numbers = {name: _written(printed, what, since) for name, what in spec.experiment.returned.items()}
+    responses |= numbers | _device_peaks()
+    # A total time that the target returns replaces the one around its call.
+    if TOTAL_TIME.name in numbers and summary.samples and not summary.steps:
+        responses[SAMPLE_TIME.name] = numbers[TOTAL_TIME.name] / summary.samples
     if growth is not None:
         responses[HOST_PEAK.name] = float(growth)
-    finite, notes = finite_numbers(responses | _device_peaks())
+    # A loss that diverged has no mean, and leaves the times beside it valid.
+    finite = {name: value for name, value in responses.items() if math.isfinite(value)}
+    lost = {name: value for name, value in responses.items() if name not in finite}
+    notes = tuple(f"{name} is {value}, no finite number, and is left out" for name, value in lost.items())
     return _result(spec, TrialResult(responses=finite, autocast=autocast.seen, notes=notes))
 
 
@@ -217,10 +208,8 @@ def _version(target: Target) -> str:
 
 
 def _failure(error: BaseException, spec: TrialSpec) -> Problem:
-    if isinstance(error, SystemExit):
-        return describe_exit(error, spec.target.name)
     script = Path(spec.target.place) if spec.target.is_script else None
-    own = find_own_code(spec.own, root=Path(spec.root), script=script)
+    own = functools.partial(find_own_code, spec.own, root=Path(spec.root), script=script)
     problem = describe_failure(error, spec.target.name, own)
     if _NO_HOST_MEMORY in str(error):
         problem = replace(problem, status="oom")
@@ -228,31 +217,23 @@ def _failure(error: BaseException, spec: TrialSpec) -> Problem:
     return replace(problem, message=f"{problem.message}; {reason}") if reason else problem
 
 
-def times_of(summary: PassSummary, *, warmup_steps: int, warmup_s: float) -> dict[str, float]:
+def _times(summary: PassSummary, experiment: Experiment) -> dict[str, float]:
     """Return total time, and time per step and per sample as far as steps and samples are known; in seconds.
 
-    Steps of the warm-up do not count: ``warmup_steps``, and as many as fill ``warmup_s``, but never all. The
-    mean of the others is taken: where workers load ahead, a step that waits is followed by some that do not.
+    Steps of the warm-up do not count: its number, and as many as fill its seconds, but never all. The mean of
+    the others is taken: where workers load ahead, a step that waits is followed by some that do not.
     """
     times = {TOTAL_TIME.name: summary.total_s}
     if summary.steps:
-        step_s = statistics.fmean(_warm(summary.step_s, warmup_steps, warmup_s))
+        by_time = sum(end <= experiment.warmup_s for end in itertools.accumulate(summary.step_s))
+        warmup = min(max(experiment.warmup_steps, by_time), summary.steps - 1)
+        step_s = statistics.fmean(summary.step_s[warmup:])
         times[STEP_TIME.name] = step_s
         if summary.samples:
             times[SAMPLE_TIME.name] = step_s * summary.steps / summary.samples
     elif summary.samples:
         times[SAMPLE_TIME.name] = summary.total_s / summary.samples
     return times
-
-
-def with_returned(
-    times: Mapping[str, float], summary: PassSummary, returned: Mapping[str, float]
-) -> dict[str, float]:
-    """Return all responses: a total time that the target returns replaces the one around its call."""
-    responses = {**times, **returned}
-    if TOTAL_TIME.name in returned and summary.samples and not summary.steps:
-        responses[SAMPLE_TIME.name] = returned[TOTAL_TIME.name] / summary.samples
-    return responses
 
 
 def returned_numbers(result: object, wanted: Mapping[str, str]) -> dict[str, float]:
@@ -287,28 +268,8 @@ def _written(printed: str, what: str, since: float) -> float:
         ) from error
 
 
-def finite_numbers(responses: Mapping[str, float]) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Return the responses that are finite numbers, and a note on each other one.
-
-    A loss that diverged has no mean, and leaves the times beside it valid.
-    """
-    kept = {name: value for name, value in responses.items() if math.isfinite(value)}
-    notes = tuple(
-        f"{name} is {value}, no finite number, and is left out"
-        for name, value in responses.items()
-        if name not in kept
-    )
-    return kept, notes
-
-
-def _warm(step_s: tuple[float, ...], warmup_steps: int, warmup_s: float) -> tuple[float, ...]:
-    by_time = sum(end <= warmup_s for end in itertools.accumulate(step_s))
-    return step_s[min(max(warmup_steps, by_time), len(step_s) - 1) :]
-
-
 def _number(result: object, name: str) -> float:
-    known = result if isinstance(result, Mapping) else None
-    value = known.get(name) if known is not None else getattr(result, name, None)
+    value = result.get(name) if isinstance(result, Mapping) else getattr(result, name, None)
     if isinstance(value, numbers.Real):
         return float(value)
     found = "nothing of that name" if value is None else f"a {type(value).__name__}"

@@ -13,10 +13,9 @@ from perfkit.commands.measuring import measuring
 from perfkit.commands.text_files import replace_texts
 from perfkit.config import Project
 from perfkit.errors import LedgerError, RecordingError, RunInterruptedError
-from perfkit.features.experiments.policy import ExperimentPolicy
 from perfkit.features.experiments.records import Experiment, ExperimentRecord, Fingerprint, Trial
-from perfkit.features.experiments.report import Provenance, effects_chart, experiment_document
-from perfkit.features.experiments.rows import fingerprint_outcome, record_of, trial_outcomes
+from perfkit.features.experiments.report import effects_chart, experiment_document
+from perfkit.features.experiments.rows import ExperimentPolicy, fingerprint_outcome, record_of, trial_outcomes
 from perfkit.features.experiments.run import ExperimentRun
 from perfkit.features.experiments.trial import TrialProcesses
 from perfkit.identity import fingerprint, new_run_id, utc_now
@@ -120,17 +119,8 @@ def write_document(measured: Measured, file: Path) -> None:
     Raises:
         UsageError: a file cannot be written.
     """
-    last = measured.rows[-1]
     picture = file.with_suffix(".svg")
-    provenance = Provenance(
-        commit=last.commit.sha,
-        subject=last.commit.subject or "",
-        recorded_at=last.recorded_at,
-        machine=last.machine.facts,
-        environment=last.environment.facts,
-        run_id=last.run_id,
-    )
-    document = experiment_document(measured.record, picture=picture.name, provenance=provenance)
+    document = experiment_document(measured.record, measured.rows[-1], picture=picture.name)
     texts = {file: document, picture: effects_chart(measured.record)}
     replace_texts(texts, option="--markdown", makes_folder=True)
 

@@ -150,25 +150,13 @@ def _parse(text: str, *, place: str, name: str) -> Experiment:
         raise UsageError(f"{place}: {_reworded(error)}") from error
     if defined.argument is not None:
         check_template(defined.argument, place=place)
-    experiment = Experiment(
-        name=defined.name or name,
-        target=defined.target,
-        factors=tuple(Factor(name=key, levels=tuple(levels)) for key, levels in defined.factors.items()),
-        fixed=defined.fixed,
-        returned=defined.returned,
-        seed_argument=defined.seed_argument,
-        blocks=defined.blocks,
-        budget_s=parse_duration(defined.budget, key=f"{place}: budget"),
-        margin=parse_percent(defined.margin, key=f"{place}: margin"),
-        alpha=defined.alpha,
-        seed=defined.seed,
-        warmup_steps=defined.warmup_steps,
-        warmup_s=parse_duration(defined.warmup, key=f"{place}: warmup"),
-        limit_s=parse_duration(defined.limit, key=f"{place}: limit"),
-        threads=defined.threads,
-        argument=defined.argument,
-    )
-    return checked(experiment, place=place)
+    given = msgspec.structs.asdict(defined)
+    for key in ("budget", "warmup", "limit"):
+        given[f"{key}_s"] = parse_duration(given.pop(key), key=f"{place}: {key}")
+    given["name"] = defined.name or name
+    given["factors"] = tuple(Factor(name=key, levels=tuple(some)) for key, some in defined.factors.items())
+    given["margin"] = parse_percent(defined.margin, key=f"{place}: margin")
+    return checked(Experiment(**given), place=place)
 
 
 def _check_keys(document: Mapping[str, object], place: str) -> None:

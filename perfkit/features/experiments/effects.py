@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS
@@ -98,7 +98,7 @@ def contrasts_of(experiment: Experiment) -> tuple[Contrast, ...]:
     """
     variants = experiment.variants
     found = [
-        _contrast("main", factor, level, variants)
+        _contrast("main", factor, level, variants, {})
         for factor in experiment.factors
         for level in factor.levels[1:]
     ]
@@ -106,7 +106,7 @@ def contrasts_of(experiment: Experiment) -> tuple[Contrast, ...]:
         others = [other for other in experiment.factors if other != factor]
         for levels in itertools.product(*(other.levels for other in others)):
             at = {other.name: level for other, level in zip(others, levels, strict=True)}
-            found += [_contrast("simple", factor, level, variants, at=at) for level in factor.levels[1:]]
+            found += [_contrast("simple", factor, level, variants, at) for level in factor.levels[1:]]
     for one, other in itertools.combinations(experiment.factors, 2):
         for level, there in itertools.product(one.levels[1:], other.levels[1:]):
             found.append(_interaction(one, level, other, there, variants))
@@ -129,16 +129,14 @@ def interval_error(experiment: Experiment) -> float:
 
 def effects_of(record: ExperimentRecord) -> tuple[Effect, ...]:
     """Return every effect on every response that was measured, from the blocks that count."""
-    experiment = record.experiment
-    blocks = judged_blocks(record)
-    error = interval_error(experiment)
-    found = [
-        _measured_effect(contrast, response, record.trials, blocks, error, experiment.margin)
-        for response in _responses(record.trials)
-        for contrast in contrasts_of(experiment)
-    ]
+    contrasts, error = contrasts_of(record.experiment), interval_error(record.experiment)
+    found: list[Effect] = []
+    for name in dict.fromkeys(name for trial in record.trials for name in trial.responses):
+        response = response_named(name)
+        cells = cells_of(record, response)
+        found += [_measured_effect(contrast, response, cells, record, error) for contrast in contrasts]
     if any(one.tensor_peak for one in record.fingerprints.values()):
-        found += [_counted_effect(contrast, record) for contrast in contrasts_of(experiment)]
+        found += [_counted_effect(contrast, record) for contrast in contrasts]
     return tuple(found)
 
 
@@ -226,14 +224,8 @@ def crossovers(experiment: Experiment, effects: Sequence[Effect], response: Resp
 
 
 def _contrast(
-    kind: Kind,
-    factor: Factor,
-    level: Level,
-    variants: Sequence[Variant],
-    *,
-    at: Mapping[str, Level] | None = None,
+    kind: Kind, factor: Factor, level: Level, variants: Sequence[Variant], at: Mapping[str, Level]
 ) -> Contrast:
-    at = at or {}
     pairs = tuple(
         (Variant(levels={**variant.levels, factor.name: factor.levels[0]}).name, variant.name)
         for variant in variants
@@ -247,17 +239,9 @@ def _contrast(
 def _interaction(
     one: Factor, level: Level, other: Factor, at: Level, variants: Sequence[Variant]
 ) -> Contrast:
-    there = _contrast("interaction", one, level, variants, at={other.name: at})
-    here = _contrast("interaction", one, level, variants, at={other.name: other.levels[0]})
-    return Contrast(
-        kind="interaction",
-        factor=one.name,
-        reference=one.levels[0],
-        level=level,
-        at=there.at,
-        pairs=there.pairs,
-        against=here.pairs,
-    )
+    there = _contrast("interaction", one, level, variants, {other.name: at})
+    here = _contrast("interaction", one, level, variants, {other.name: other.levels[0]})
+    return replace(there, against=here.pairs)
 
 
 def _has(variant: Variant, levels: Mapping[str, Level]) -> bool:
@@ -268,26 +252,18 @@ def _has(variant: Variant, levels: Mapping[str, Level]) -> bool:
     )
 
 
-def _responses(trials: Iterable[Trial]) -> list[Response]:
-    names = dict.fromkeys(name for trial in trials for name in trial.responses)
-    return [response_named(name) for name in names]
-
-
 def _measured_effect(
     contrast: Contrast,
     response: Response,
-    trials: Sequence[Trial],
-    blocks: int,
+    cells: Mapping[int, Mapping[str, float]],
+    record: ExperimentRecord,
     error: float,
-    margin: float,
 ) -> Effect:
-    cells = _cells(trials, response, blocks)
-    never = _left_out(contrast, trials, cells)
-    pairs, against = (_without(side, never) for side in (contrast.pairs, contrast.against))
+    never = _left_out(contrast, record.trials, cells)
     seen = [
         value
         for _, found in sorted(cells.items())
-        if (value := _value_in_block(found, pairs, against, bool(contrast.against), response)) is not None
+        if (value := _value_in_block(found, contrast, never, response)) is not None
     ]
     if len(seen) < FEWEST_BLOCKS:
         return Effect(contrast=contrast, response=response, blocks=len(seen), left_out=tuple(never))
@@ -303,7 +279,7 @@ def _measured_effect(
         low=low,
         high=high,
         confidence=1 - error,
-        verdict=interval_verdict(low, high, margin) if response.scale == "ratio" else None,
+        verdict=interval_verdict(low, high, record.experiment.margin) if response.scale == "ratio" else None,
         blocks=len(seen),
         left_out=tuple(never),
     )
@@ -334,8 +310,7 @@ def _counted_effect(contrast: Contrast, record: ExperimentRecord) -> Effect:
         name: float(found.tensor_peak) for name, found in record.fingerprints.items() if found.tensor_peak
     }
     never = sorted({name for pair in (*contrast.pairs, *contrast.against) for name in pair} - counted.keys())
-    pairs, against = (_without(side, never) for side in (contrast.pairs, contrast.against))
-    log = _value_in_block(counted, pairs, against, bool(contrast.against), TENSOR_PEAK)
+    log = _value_in_block(counted, contrast, never, TENSOR_PEAK)
     if log is None:
         return Effect(contrast=contrast, response=TENSOR_PEAK, left_out=tuple(never))
     ratio = math.exp(log)
@@ -355,10 +330,11 @@ def _ratio(log: float) -> float:
     return math.exp(log) if log < LARGEST_LOG else math.inf
 
 
-def _cells(trials: Iterable[Trial], response: Response, blocks: int) -> dict[int, dict[str, float]]:
-    """Return block -> variant -> value of the first this many blocks; a time of zero is none."""
+def cells_of(record: ExperimentRecord, response: Response) -> dict[int, dict[str, float]]:
+    """Return block -> variant -> value of the blocks that count; a time of zero is none."""
+    blocks = judged_blocks(record)
     cells: dict[int, dict[str, float]] = {}
-    for trial in trials:
+    for trial in record.trials:
         value = trial.responses.get(response.name)
         if trial.block < blocks and value is not None and (response.scale == "difference" or value > 0):
             cells.setdefault(trial.block, {})[trial.variant] = value
@@ -371,23 +347,23 @@ def _without(pairs: Iterable[tuple[str, str]], never: Iterable[str]) -> list[tup
 
 
 def _value_in_block(
-    found: Mapping[str, float],
-    pairs: Sequence[tuple[str, str]],
-    against: Sequence[tuple[str, str]],
-    interacts: bool,  # noqa: FBT001 (whether against is to be there)
-    response: Response,
+    found: Mapping[str, float], contrast: Contrast, never: Iterable[str], response: Response
 ) -> float | None:
-    there = _mean_change(found, pairs, response)
-    if not interacts or there is None:
+    there = mean_change(found, contrast.pairs, never, response)
+    if not contrast.against or there is None:
         return there
-    here = _mean_change(found, against, response)
+    here = mean_change(found, contrast.against, never, response)
     return None if here is None else there - here
 
 
-def _mean_change(
-    found: Mapping[str, float], pairs: Sequence[tuple[str, str]], response: Response
+def mean_change(
+    found: Mapping[str, float], pairs: Iterable[tuple[str, str]], never: Iterable[str], response: Response
 ) -> float | None:
-    """Return the mean over pairs of the log ratio or the difference; None where a trial of one is missing."""
+    """Return the mean log ratio, or difference, of pairs without variants that were ``never`` measured.
+
+    None where there is no such pair, or a trial of one is missing.
+    """
+    pairs = _without(pairs, never)
     if not pairs or any(name not in found for pair in pairs for name in pair):
         return None
     changes = [

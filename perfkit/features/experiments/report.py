@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC
 
 from rich.box import SIMPLE
 from rich.console import Group, RenderableType
@@ -23,7 +23,6 @@ from perfkit.features.experiments.records import (
     TENSOR_PEAK,
     TIMES,
     TOTAL_TIME,
-    Experiment,
     ExperimentRecord,
     Fingerprint,
     Response,
@@ -55,6 +54,7 @@ from perfkit.features.experiments.summary import (
     summary_of,
     values_of,
 )
+from perfkit.model import Row
 from perfkit.model.comparisons import TimedVerdict
 from perfkit.report.chart import ChartRow, interval_chart
 from perfkit.report.gate.wording import percent
@@ -76,18 +76,6 @@ _IMAGES = {
     "cached": ("Con", "the same images in each epoch: each is augmented once"),
 }
 _REVERSED: Mapping[TimedVerdict, TimedVerdict] = {"REGRESSED": "IMPROVED", "IMPROVED": "REGRESSED"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Provenance:
-    """The code that ran, where and when; ``run_id`` leads to its rows in the ledger."""
-
-    commit: str
-    subject: str
-    recorded_at: datetime
-    run_id: str
-    machine: Mapping[str, str] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def experiment_view(record: ExperimentRecord) -> RenderableType:
@@ -137,28 +125,26 @@ def effects_chart(record: ExperimentRecord) -> str:
     )
 
 
-def experiment_document(
-    record: ExperimentRecord, *, heading_level: int = 1, picture: str | None, provenance: Provenance
-) -> str:
+def experiment_document(record: ExperimentRecord, row: Row, *, picture: str) -> str:
     """Return the document as markdown, the same text for the same record.
 
-    ``picture`` is the place of the effects' chart as the document links it; None leaves it out.
+    A ``row`` of its run has the code that ran, where and when; ``picture`` is where the effects' chart lies.
     """
     effects = effects_of(record)
     parts: Mapping[str, Iterable[str]] = {
         "What was run": [_plan(record)],
-        "Where": [_where(provenance)],
+        "Where": [_where(row)],
         "What went wrong": [_listed(map(escape, (*mistake_lines(record), *failure_lines(record))))],
         "What the variants do": _fingerprints(record),
         "What they give": _results(record, effects),
         "Effects": _effects(record, effects, picture),
         "What single runs would have shown": [_listed(map(escape, single_run_lines(record)))],
     }
-    sections = [f"{'#' * heading_level} {escape(record.experiment.name)}"]
+    sections = [f"# {escape(record.experiment.name)}"]
     for heading, texts in parts.items():
         below = [text for text in texts if text]
         if below:
-            sections += [f"{'#' * (heading_level + 1)} {heading}", *below]
+            sections += [f"## {heading}", *below]
     return "\n\n".join(sections) + "\n"
 
 
@@ -226,29 +212,24 @@ def _plan(record: ExperimentRecord) -> str:
     lines += [
         escape(head_lines(record)[1]),
         f"In a block every variant runs once, in a fresh process; seed {experiment.seed} draws their order",
-        _rules(experiment),
+        (
+            f"Judged at a margin of ±{percent(experiment.margin)} and an alpha of"
+            f" {percent(experiment.alpha)}; step times leave out {experiment.warmup_steps} steps and"
+            f" {experiment.warmup_s:g} s of warm-up"
+        ),
     ]
     return _listed(lines)
 
 
-def _rules(experiment: Experiment) -> str:
-    return (
-        f"Judged at a margin of ±{percent(experiment.margin)} and an alpha of {percent(experiment.alpha)};"
-        f" step times leave out {experiment.warmup_steps} steps and {experiment.warmup_s:g} s of warm-up"
-    )
-
-
-def _where(provenance: Provenance) -> str:
-    recorded = provenance.recorded_at.astimezone(UTC)
-    lines = (
-        f"Commit: {code(provenance.commit)} {escape(provenance.subject)}".rstrip(),
-        f"Recorded: {recorded:%Y-%m-%d %H:%M} UTC, run {code(provenance.run_id)}",
-        *(
-            f"{title}: {escape(', '.join(f'{name} {value}' for name, value in facts.items() if value))}"
-            for title, facts in (("Machine", provenance.machine), ("Environment", provenance.environment))
-            if facts
-        ),
-    )
+def _where(row: Row) -> str:
+    lines = [
+        f"Commit: {code(row.commit.sha)} {escape(row.commit.subject or '')}".rstrip(),
+        f"Recorded: {row.recorded_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC, run {code(row.run_id)}",
+    ]
+    for title, facts in (("Machine", row.machine.facts), ("Environment", row.environment.facts)):
+        if facts:
+            shown = ", ".join(f"{name} {value}" for name, value in facts.items() if value)
+            lines.append(f"{title}: {escape(shown)}")
     return _listed(lines)
 
 
@@ -287,8 +268,8 @@ def _results(record: ExperimentRecord, effects: Sequence[Effect]) -> Iterator[st
     yield _pros_and_cons(record, effects)
 
 
-def _effects(record: ExperimentRecord, effects: Sequence[Effect], picture: str | None) -> Iterator[str]:
-    if picture is not None and effects:
+def _effects(record: ExperimentRecord, effects: Sequence[Effect], picture: str) -> Iterator[str]:
+    if effects:
         yield f"![Effects with their intervals, and each block's ratio]({picture})"
     yield from map(_effects_table, effect_tables(effects))
     yield _listed(map(escape, crossover_sentences(record, effects)))

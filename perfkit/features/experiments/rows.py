@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, dataclass
 
-from perfkit.features.experiments.policy import ExperimentPolicy
 from perfkit.features.experiments.records import (
     TENSOR_PEAK,
     Experiment,
@@ -16,9 +16,20 @@ from perfkit.features.experiments.records import (
     response_named,
 )
 from perfkit.model import Benchmark, Metric, Outcome, Placement
-from perfkit.model.results import Row
+from perfkit.model.policies import stored_as
+from perfkit.model.results import Row, RowPolicy
 
 _FAILED = "trial"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentPolicy(RowPolicy):
+    """An experiment's plan and identity, what its variants showed, and why it ended."""
+
+    study: str = stored_as("experiment", MISSING)
+    plan: Experiment
+    fingerprint: Fingerprint | None = None
+    stopped: str = ""
 
 
 def trial_outcomes(experiment: Experiment, trial: Trial, *, version: str) -> list[tuple[Outcome, Placement]]:

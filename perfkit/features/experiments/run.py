@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -21,7 +21,6 @@ from perfkit.features.experiments.records import (
     Experiment,
     ExperimentRecord,
     Fingerprint,
-    Level,
     Trial,
     Variant,
 )
@@ -116,7 +115,8 @@ class ExperimentRun:
                 self.keeper.keep_fingerprint(
                     variant.name, found.fingerprint, found.environment, found.version
                 )
-        self._refuse_if(broken_promises(self.experiment, self.fingerprints))
+        for problem in broken_promises(self.experiment, self.fingerprints):
+            raise NotMeasuredError(problem)
         self._refuse_if_all_failed()
 
     def _run_blocks(self, begun: float) -> str:
@@ -136,7 +136,8 @@ class ExperimentRun:
                 return f"the budget of {self.experiment.budget_s:g} s is used up"
             block_begun = time.monotonic()
             for place in left:
-                self._share_of(begun, block)
+                by_time = (time.monotonic() - begun) / self.experiment.budget_s
+                self.progress.advance(min(max(by_time, block / self.experiment.blocks), 1.0))
                 self._run_place(place, begun)
             slowest_s = max(slowest_s, time.monotonic() - block_begun)
         return "every main effect is decided" if is_decided(self.record()) else "all blocks are done"
@@ -161,7 +162,8 @@ class ExperimentRun:
             self._refuse_if_all_failed()
             return
         self._settings[place.variant.name] = found.settings
-        self._refuse_if(leaked_flags(self.experiment, self._settings))
+        for problem in leaked_flags(self.experiment, self._settings):
+            raise NotMeasuredError(problem)
         self._keep(_trial(place, found), found)
 
     def _launch(self, task: Task, variant: Variant, *, seed: int) -> TrialResult:
@@ -195,14 +197,6 @@ class ExperimentRun:
         if failed >= {variant.name for variant in self.experiment.variants}:
             first = next(trial for trial in self.trials if trial.status != "ok")
             raise NotMeasuredError(f"every variant failed; {first.variant}: {first.message}")
-
-    def _refuse_if(self, wrong: Iterable[str]) -> None:
-        for problem in wrong:
-            raise NotMeasuredError(problem)
-
-    def _share_of(self, begun: float, block: int) -> None:
-        by_time = (time.monotonic() - begun) / self.experiment.budget_s
-        self.progress.advance(min(max(by_time, block / self.experiment.blocks), 1.0))
 
 
 def _trial(place: Place, found: TrialResult) -> Trial:
@@ -246,7 +240,7 @@ def promised_half(variant: Variant) -> str | None:
     for name in _PRECISION_FACTORS:
         level = variant.levels.get(name)
         if level is not None:
-            return _PROMISES.get(_text(level))
+            return _PROMISES.get(str(level).lower())
     return None
 
 
@@ -261,9 +255,10 @@ def broken_promises(experiment: Experiment, found: Mapping[str, Fingerprint]) ->
         )
     else:
         for variant in wrong:
+            factor = next(name for name in _PRECISION_FACTORS if name in variant.levels)
             yield (
                 f"{_what_ran(variant, found)}; a variant must do what its name promises: mend the target's"
-                f" use of {_precision_factor(variant)}"
+                f" use of {factor}"
             )
     yield from leaked_flags(experiment, {name: one.settings for name, one in found.items()})
 
@@ -318,11 +313,3 @@ def _what_ran(variant: Variant, found: Mapping[str, Fingerprint]) -> str:
     half = found[variant.name].half
     ran = ", ".join(f"{count} operators in {kind}" for kind, count in half.items())
     return f'"{variant.name}" ran {ran or "no operator in half precision"}'
-
-
-def _precision_factor(variant: Variant) -> str:
-    return next(name for name in _PRECISION_FACTORS if name in variant.levels)
-
-
-def _text(level: Level) -> str:
-    return str(level).lower()

@@ -14,11 +14,13 @@ from perfkit.features.experiments.effects import (
     Contrast,
     Crossover,
     Effect,
+    cells_of,
     contrasts_of,
     crossovers,
     finished_blocks,
     judged_blocks,
     main_effects,
+    mean_change,
 )
 from perfkit.features.experiments.records import (
     ACCURACY,
@@ -135,18 +137,11 @@ def succeeded_trials(record: ExperimentRecord, variant: str) -> int:
 
 def ratios_by_block(record: ExperimentRecord, effect: Effect) -> list[float]:
     """Return the ratio in each block on which an effect rests; its response must be compared by ratios."""
-    pairs = [pair for pair in effect.contrast.pairs if not set(pair) & set(effect.left_out)]
-    judged = judged_blocks(record)
-    by_block: dict[int, dict[str, float]] = {}
-    for trial in record.trials:
-        value = trial.responses.get(effect.response.name, 0.0)
-        if trial.block < judged and value > 0:
-            by_block.setdefault(trial.block, {})[trial.variant] = value
-    return [
-        statistics.geometric_mean([found[other] / found[reference] for reference, other in pairs])
-        for _, found in sorted(by_block.items())
-        if pairs and all(name in found for pair in pairs for name in pair)
-    ]
+    changes = (
+        mean_change(found, effect.contrast.pairs, effect.left_out, effect.response)
+        for _, found in sorted(cells_of(record, effect.response).items())
+    )
+    return [math.exp(change) for change in changes if change is not None]
 
 
 def effect_text(effect: Effect) -> EffectText:

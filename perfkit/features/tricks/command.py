@@ -13,7 +13,7 @@ from perfkit.commands.text_files import replace_texts
 from perfkit.config import Project
 from perfkit.errors import LedgerError, RecordingError, UsageError
 from perfkit.features.experiments.records import Level
-from perfkit.features.tricks.equivalence import Checks, check
+from perfkit.features.tricks.equivalence import check
 from perfkit.features.tricks.loop import LoopLaunches, is_whole
 from perfkit.features.tricks.records import TOGETHER, Equivalence, Loop, TrickCase, TrickPolicy, TricksRun
 from perfkit.features.tricks.report import NOISE_FLOOR, sizes_chart, tricks_document
@@ -369,7 +369,7 @@ class _Run:
         """Check the cases, leave out those that change nothing in the loop, and plan the others."""
         self._progress.info("checking that both sides give the same")
         alone, on_loop = ([case for case in cases if bool(case.loop) == on] for on in (False, True))
-        found = check(Checks(cases=tuple(alone)), environment=os.environ) if alone else {}
+        found = check(alone, environment=os.environ) if alone else {}
         if self._launches is not None:
             found |= self._launches.check(on_loop)
         unused = [case for case in cases if not found[case.name].used]

@@ -25,38 +25,23 @@ _CALLS = 3
 _SAME_GRADIENTS = 1e-3
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checks:
-    """The cases to check."""
-
-    cases: tuple[TrickCase, ...]
-
-
-def check(checks: Checks, *, environment: Mapping[str, str]) -> dict[str, Equivalence]:
+def check(cases: Sequence[TrickCase], *, environment: Mapping[str, str]) -> dict[str, Equivalence]:
     """Return how alike the sides of each case are, by its name, checked in a fresh process."""
     variables = fixed_environment(environment, hash_seed=0)
-    reply = ask(f"{__name__}:main", checks, _Line, limit_s=_LIMIT_S, environment=variables)
-    found, status = reply.messages, reply.ending.status
+    reply = ask(f"{__name__}:main", cases, tuple[str, Equivalence], limit_s=_LIMIT_S, environment=variables)
+    status = reply.ending.status
     problem = f"its process {reply.ending.words}" if status else "it was not reached"
     if status is None:
         problem = f"it took longer than {_LIMIT_S:g} s"
-    equivalences = {one.case: one.equivalence for one in found}
+    equivalences = dict(reply.messages)
     missing = Equivalence(equal=False, problem=problem)
-    return {case.name: equivalences.get(case.name, missing) for case in checks.cases}
+    return {case.name: equivalences.get(case.name, missing) for case in cases}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Line:
-    """One line of the answer."""
-
-    case: str
-    equivalence: Equivalence
-
-
-def main(request: Checks, parent: Parent) -> None:
+def main(request: tuple[TrickCase, ...], parent: Parent) -> None:
     """Check the cases, and send each result as soon as it is known."""
-    for case in request.cases:
-        parent.send(_Line(case=case.name, equivalence=_equivalence(case)))
+    for case in request:
+        parent.send((case.name, _equivalence(case)))
 
 
 def _equivalence(case: TrickCase) -> Equivalence:
@@ -88,7 +73,8 @@ def _difference(old: Tensor, new: Tensor, trick: Trick) -> float:
     if not old.numel():
         return 0.0
     difference = (old - new).abs()
-    allowed = trick.absolute_tolerance + trick.relative_tolerance * old.abs()
+    relative, absolute = trick.tolerance
+    allowed = absolute + relative * old.abs()
     shares = (difference / allowed).masked_fill(difference == 0, 0.0)
     return float(shares.nan_to_num(nan=math.inf, posinf=math.inf).max())
 

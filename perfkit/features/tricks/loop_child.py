@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import time
-import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,18 +16,12 @@ from perfkit.agent.counters.model import Counts
 from perfkit.agent.provenance import libraries_since
 from perfkit.agent.torch_settings import read_torch_settings
 from perfkit.agent.training import COUNTED_STEP, StepCounter
-from perfkit.errors import UsageError
 from perfkit.features.tricks.records import Loop
 from perfkit.features.tricks.suite import open_loop, using
 from perfkit.profiling.passes.child import Reporter, leave
 from perfkit.profiling.passes.exchange import PassNews, PassResult, PassSpec, Problem
-from perfkit.profiling.passes.meter import EnoughSteps, Meter, import_torch
-from perfkit.profiling.passes.target_code import (
-    describe_exit,
-    describe_failure,
-    find_own_code,
-    redirect_hydra,
-)
+from perfkit.profiling.passes.meter import Meter, import_torch, until_enough
+from perfkit.profiling.passes.target_code import describe_failure, find_own_code, redirect_hydra
 from perfkit.runner.requests import Parent
 from perfkit.runner.targets import wrong_code
 
@@ -108,15 +102,12 @@ def _run(request: LoopPass, reporter: Reporter) -> LoopResult:
                 meter.prepare()
                 meter.start()
                 clock.begin_step()
-                _to_its_end(run)
+                with until_enough():
+                    run()
                 clock.end_step()
             found_unused = unused()
-    except UsageError as error:
-        return LoopResult(problem=Problem(kind="usage", message=str(error)))
-    except SystemExit as error:
-        return LoopResult(problem=describe_exit(error, spec.target.name))
     except BaseException as error:  # noqa: BLE001 (any error of the user's code)
-        own = find_own_code((), root=Path(request.loop.root), script=None)
+        own = functools.partial(find_own_code, (), root=Path(request.loop.root), script=None)
         return LoopResult(problem=describe_failure(error, spec.target.name, own))
     summary = None if request.look == "count" else meter.finish("clean", result=None)
     return LoopResult(summary=summary, counts=counts, unused=found_unused, own_s=tuple(clock.seconds))
@@ -146,14 +137,6 @@ class _OwnClock:
         except (OSError, LookupError, ValueError):
             waited_ns = 0
         return time.perf_counter() - waited_ns / 1e9
-
-
-def _to_its_end(run: Callable[[], object]) -> None:
-    try:
-        run()
-    except EnoughSteps as enough:
-        # The frames keep loaders alive, and these keep their workers.
-        traceback.clear_frames(enough.__traceback__)
 
 
 @contextlib.contextmanager

@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from perfkit.features.experiments.records import level_text
+from perfkit.features.tricks.records import TrickCase
 from perfkit.features.tricks.verdict import (
     Answer,
     Interaction,
-    SizeCrossing,
     TrickResult,
     TricksReport,
     interactions,
@@ -23,7 +23,7 @@ from perfkit.features.tricks.verdict import (
     suggested,
 )
 from perfkit.identity import short_run_id
-from perfkit.model.comparisons import ExactComparison, TimedVerdict
+from perfkit.model.comparisons import TimedVerdict
 from perfkit.report.chart import ChartRow, interval_chart
 from perfkit.report.counts import amount_text, signed_amount
 from perfkit.report.gate.wording import after_waiting, change_text, interval_text, percent
@@ -288,17 +288,12 @@ def _equivalence_text(result: TrickResult) -> str:
 
 def _counters_text(result: TrickResult) -> str:
     """Return the counters that moved: "host syncs 20 to 1"."""
-    moved = [one for one in result.exact if one.metric.name in _COUNTERS and _moved(one)]
-    return ", ".join(map(_counter_text, moved))
-
-
-def _moved(one: ExactComparison) -> bool:
-    return one.base is not None and one.head is not None and one.base != one.head
-
-
-def _counter_text(one: ExactComparison) -> str:
-    base, head = (amount_text(value, one.metric.unit) for value in (one.base, one.head))
-    return f"{_COUNTERS[one.metric.name]} {base} to {head}"
+    found = []
+    for one in result.exact:
+        title, unit = _COUNTERS.get(one.metric.name), one.metric.unit
+        if title and one.base is not None and one.head is not None and one.base != one.head:
+            found.append(f"{title} {amount_text(one.base, unit)} to {amount_text(one.head, unit)}")
+    return ", ".join(found)
 
 
 def _interaction_sentence(found: Interaction) -> str:
@@ -312,10 +307,8 @@ def _interaction_sentence(found: Interaction) -> str:
     )
 
 
-def _crossing_sentence(found: SizeCrossing) -> str:
+def _crossing_sentence(found: tuple[TrickCase, TrickCase, float, bool]) -> str:
     """Return the size from which or up to which a trick pays."""
-    verb = "pays from" if found.helps_above else "ceases to pay at"
-    return (
-        f"{found.trick} {verb} about {found.size:.3g} {found.size_means}"
-        f" (tried: {found.below} and {found.above})."
-    )
+    below, above, size, helps_above = found
+    verb = "pays from" if helps_above else "ceases to pay at"
+    return f"{below.trick} {verb} about {size:.3g} {below.size_means} (tried: {below.size} and {above.size})."

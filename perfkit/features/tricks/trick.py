@@ -39,7 +39,7 @@ class Pair:
 class Trick:
     """One trick; texts are whole sentences but for the name, the title, the source and ``size_means``.
 
-    Results agree within the absolute tolerance plus the relative one times the value without the trick;
+    Results agree within the ``tolerance``: a share of the value without the trick, plus an amount.
     ``loop_tolerance`` is the largest distance of a loop's first gradients, as a share of their length.
     ``sizes`` rise, the middle one is the default; ``rounds`` are enough where calls are long. ``on_loop`` is
     a context in which any loop uses the trick; it yields whether anything that the trick changes was used.
@@ -57,8 +57,7 @@ class Trick:
     size_means: str
     sizes: tuple[int, ...]
     pair: Callable[[int], Pair]
-    relative_tolerance: float = 0.0
-    absolute_tolerance: float = 0.0
+    tolerance: tuple[float, float] = (0.0, 0.0)
     loop_tolerance: float = 0.05
     rounds: int | None = None
     excludes: tuple[str, ...] = ()
@@ -98,10 +97,7 @@ def trick_named(name: str) -> Trick:
     """Return a trick of the catalogue, or the pair that is no trick at all."""
     from perfkit.features.tricks.catalogue import find
 
-    try:
-        return find(name)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    return find(name)
 
 
 def every_name() -> list[str]:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal
+from typing import Literal, get_args
 
 from perfkit.features.experiments.records import Level
 from perfkit.features.tricks.records import CheckedClaim, Equivalence, TrickCase
@@ -16,9 +16,7 @@ from perfkit.model.comparisons import Comparison, Estimate, ExactComparison, Pol
 from perfkit.stats.summary import crossing
 
 Answer = Literal["helps", "hurts", "no difference", "cannot tell", "not the same", "failed"]
-ANSWERS: tuple[Answer, ...] = (
-    "helps", "hurts", "no difference", "cannot tell", "not the same", "failed",
-)  # fmt: skip
+ANSWERS: tuple[Answer, ...] = get_args(Answer)
 _OF_VERDICT: Mapping[Verdict, Answer] = {
     "IMPROVED": "helps",
     "REGRESSED": "hurts",
@@ -85,27 +83,14 @@ class TricksReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SizeCrossing:
-    """A trick that hurts on one side of a size and helps on the other."""
-
-    trick: str
-    size_means: str
-    below: int
-    above: int
-    size: float
-    helps_above: bool
-
-
-@dataclass(frozen=True, kw_only=True)
 class Interaction:
     """What two tricks give together on a loop, against what they would give if their effects multiplied.
 
-    ``ratio`` is the measured time over the expected one: above one, each reduces the gain of the other.
+    The interval is of the measured time over the expected one: above one, each reduces the gain of the other.
     """
 
     both: TrickResult
     expected: float
-    ratio: float
     low: float
     high: float
     verdict: TimedVerdict
@@ -147,7 +132,6 @@ def _interaction(both: TrickResult, joint: Estimate, one: Estimate, other: Estim
     return Interaction(
         both=both,
         expected=one.ratio * other.ratio,
-        ratio=joint.ratio / (one.ratio * other.ratio),
         low=low,
         high=high,
         verdict=interval_verdict(low, high, both.comparison.margin),
@@ -159,26 +143,20 @@ def ranked(results: Iterable[TrickResult]) -> list[TrickResult]:
     return sorted(results, key=lambda one: (ANSWERS.index(one.answer), one.ratio or 1.0, one.case.name))
 
 
-def size_crossings(results: Iterable[TrickResult]) -> list[SizeCrossing]:
-    """Return where a trick's answer turns from "helps" to "hurts" or back, between sizes that were tried."""
+def size_crossings(results: Iterable[TrickResult]) -> list[tuple[TrickCase, TrickCase, float, bool]]:
+    """Return between which cases a trick turns from "helps" to "hurts" or back, at which size.
+
+    The last part is whether it helps above that size.
+    """
     by_trick: dict[str, list[tuple[float, TrickResult]]] = {}
     for one in results:
         if one.answer in {"helps", "hurts"} and one.ratio:
             by_trick.setdefault(one.case.trick, []).append((one.ratio, one))
     found = []
-    for trick, decided in by_trick.items():
+    for decided in by_trick.values():
         ordered = sorted(decided, key=lambda pair: pair[1].case.size)
         for (first, low), (second, high) in itertools.pairwise(ordered):
             size = crossing((low.case.size, first), (high.case.size, second))
             if size is not None:
-                found.append(
-                    SizeCrossing(
-                        trick=trick,
-                        size_means=low.case.size_means,
-                        below=low.case.size,
-                        above=high.case.size,
-                        size=size,
-                        helps_above=high.answer == "helps",
-                    )
-                )
+                found.append((low.case, high.case, size, high.answer == "helps"))
     return found

@@ -268,13 +268,14 @@ def choose_clock(in_use: Callable[[], Accelerator | None] = accelerator_in_use) 
     device = in_use()
     if device is None or device.event() is None:
         return host_now
-    return functools.partial(_device_now, device)
+    return functools.partial(moment_on, device)
 
 
-def _device_now(device: Accelerator) -> Moment:
-    event = device.event()
-    assert event is not None  # noqa: S101 (a device that had events has them)
-    event.record()
+def moment_on(device: Accelerator | None) -> Moment:
+    """Read the host's clock, and queue an event behind the work of a device that has events."""
+    event = None if device is None else device.event()
+    if event is not None:
+        event.record()
     return Moment(time.perf_counter(), event)
 
 

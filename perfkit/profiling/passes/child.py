@@ -14,14 +14,13 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from dataclasses import replace
 from pathlib import Path
 from types import CodeType
 from typing import NoReturn, cast
 
 from perfkit.agent.channel import ChannelClosedError
-from perfkit.errors import NotMeasuredError, UsageError
+from perfkit.errors import NotMeasuredError
 from perfkit.model import Environment, PassSummary
 from perfkit.profiling.passes.exchange import (
     ASKING,
@@ -34,14 +33,9 @@ from perfkit.profiling.passes.exchange import (
     RankPlace,
 )
 from perfkit.profiling.passes.instruments import INSTRUMENTS, Clean, own_code_of
-from perfkit.profiling.passes.meter import EnoughSteps, Meter, import_torch
+from perfkit.profiling.passes.meter import EnoughSteps, Meter, import_torch, until_enough
 from perfkit.profiling.passes.samples import LineSamples
-from perfkit.profiling.passes.target_code import (
-    describe_exit,
-    describe_failure,
-    describe_internal_failure,
-    redirect_hydra,
-)
+from perfkit.profiling.passes.target_code import describe_failure, describe_internal_failure, redirect_hydra
 from perfkit.profiling.passes.targets import marked_code
 from perfkit.runner.requests import Parent
 from perfkit.runner.targets import load_target, prepare_process, wrong_code
@@ -181,21 +175,15 @@ def _run_target(
         version = loaded.version
         reporter.wait()
         started = True
-        signal.signal(ENDING, functools.partial(_end_now, meter))
-        meter.start()
-        result = instrument.run(loaded.call)
-    except UsageError as error:
-        return version, Problem(kind="usage", message=str(error))
-    except EnoughSteps as enough:
-        if not started:
-            raise
-        # The frames keep loaders alive, and these keep their workers.
-        traceback.clear_frames(enough.__traceback__)
-    except SystemExit as error:
-        if not started or error.code not in (None, 0):
-            return version, describe_exit(error, spec.target.name)
+        with until_enough():
+            signal.signal(ENDING, functools.partial(_end_now, meter))
+            meter.start()
+            result = instrument.run(loaded.call)
+    except EnoughSteps:
+        raise
     except BaseException as error:  # noqa: BLE001 (any error of the user's code)
-        return version, describe_failure(error, spec.target.name, own_code_of(spec))
+        if not (started and isinstance(error, SystemExit) and error.code in (None, 0)):
+            return version, describe_failure(error, spec.target.name, functools.partial(own_code_of, spec))
     finally:
         signal.signal(ENDING, signal.SIG_IGN)
     return version, meter.finish(spec.name, result=result, profiled_from=instrument.profiled_from)

@@ -35,7 +35,7 @@ _STEADY = 0.4
 DRIFT_STEPS = 10_000
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Block:
     """The steps between two looks at the clock's record; memory at its end, in bytes."""
 
@@ -161,18 +161,8 @@ class Followed:
         if self._traces:
             self._end_trace()
         elif len(times) > BLOCK_STEPS // 2:
-            resident, device = self._memory()
-            median_s = float(np.median(times))
-            self._keep(
-                Block(
-                    steps=BLOCK_STEPS,
-                    median_s=median_s,
-                    total_s=total_s,
-                    wait_s=waited_s,
-                    resident=resident,
-                    device=device,
-                )
-            )
+            median_s, (resident, device) = float(np.median(times)), self._memory()
+            self._keep(Block(BLOCK_STEPS, median_s, total_s, waited_s, resident, device))
             self._suspect()
         self._ends[0] = self._clock()
 

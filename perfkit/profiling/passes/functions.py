@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import io
 import linecache
+import operator
 import pstats
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,13 +58,19 @@ class _Timing(NamedTuple):
 
 def portable(stats: pstats.Stats, own: OwnCode) -> pstats.Stats:
     """Return the profile with files named relative to the project or the library, to show anywhere."""
-    named: dict[_Function, _Timing] = {}
-    for function, timing in _functions(stats).items():
-        name = _portable_name(function, own)
-        shown = timing._replace(callers=_portable_callers(timing.callers, own))
-        named[name] = _merged(named[name], shown) if name in named else shown
+    named: dict[_Function, tuple[Any, ...]] = {}
+    for (file, line, name), timing in _functions(stats).items():
+        callers: dict[_Function, tuple[float, ...]] = {}
+        for (caller_file, *rest), counts in timing.callers.items():
+            caller: Any = (own.shown(caller_file), *rest)
+            callers[caller] = (
+                tuple(map(operator.add, callers[caller], counts)) if caller in callers else counts
+            )
+        shown, function = tuple(timing._replace(callers=callers)), (own.shown(file), line, name)
+        add: Any = pstats.add_func_stats  # type: ignore[attr-defined]
+        named[function] = add(named[function], shown) if function in named else shown
     renamed = copy.copy(stats)
-    vars(renamed).update(stats={name: tuple(timing) for name, timing in named.items()})
+    vars(renamed).update(stats=named)
     return renamed
 
 
@@ -86,19 +94,13 @@ def read_entries(stats: pstats.Stats, own: OwnCode) -> tuple[ProfileEntry, ...]:
         for function, timing in _functions(stats).items()
         if not is_harness(function[0])
     ]
-    by_kind = {
-        kind: [entry for entry in entries if entry.kind == kind] for kind in ("own", "wait", "library")
-    }
-    kept = (
-        sorted(by_kind["own"], key=_cumulative)[:_OWN_ENTRIES]
-        + by_kind["wait"]
-        + sorted(by_kind["library"], key=lambda entry: -entry.own_s)[:_LIBRARY_ENTRIES]
+    entries.sort(key=lambda entry: -entry.cumulative_s)
+    own_code, waits, library = (
+        [entry for entry in entries if entry.kind == kind] for kind in ("own", "wait", "library")
     )
-    return tuple(sorted(kept, key=_cumulative))
-
-
-def _cumulative(entry: ProfileEntry) -> float:
-    return -entry.cumulative_s
+    library.sort(key=lambda entry: -entry.own_s)
+    kept = own_code[:_OWN_ENTRIES] + waits + library[:_LIBRARY_ENTRIES]
+    return tuple(sorted(kept, key=lambda entry: -entry.cumulative_s))
 
 
 def _entry(function: _Function, timing: _Timing, own: OwnCode) -> ProfileEntry:
@@ -129,36 +131,6 @@ def _functions(stats: pstats.Stats) -> Mapping[_Function, _Timing]:
     return {function: _Timing(*timing) for function, timing in raw.items()}
 
 
-def _portable_name(function: _Function, own: OwnCode) -> _Function:
-    file, line, name = function
-    return own.shown(file), line, name
-
-
-def _portable_callers(callers: _Callers, own: OwnCode) -> _Callers:
-    named: dict[_Function, tuple[float, ...]] = {}
-    for caller, counts in callers.items():
-        name = _portable_name(caller, own)
-        named[name] = _added(named[name], counts) if name in named else counts
-    return named
-
-
-def _merged(left: _Timing, right: _Timing) -> _Timing:
-    callers = dict(left.callers)
-    for caller, counts in right.callers.items():
-        callers[caller] = _added(callers[caller], counts) if caller in callers else counts
-    return _Timing(
-        left.primitive_calls + right.primitive_calls,
-        left.calls + right.calls,
-        left.own_s + right.own_s,
-        left.cumulative_s + right.cumulative_s,
-        callers,
-    )
-
-
-def _added(left: tuple[float, ...], right: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(one + other for one, other in zip(left, right, strict=True))
-
-
 def _text(stats: pstats.Stats, kept: Iterable[_Function] | None = None) -> str:
     stream = io.StringIO()
     vars(stats).update(stream=stream)
@@ -184,10 +156,15 @@ class FunctionLines:
     def watch(self, code: types.CodeType) -> types.CodeType:
         """Return the script's code with its named functions made known to the profiler."""
         for place in filter(self._is_in_script, self._places):
-            code = self._watch_nested(code, place.partition(":")[2], place)
+            name, before = place.partition(":")[2], code
+            code = self._with_watched(code, functools.partial(_is_named, name))
+            if code is before:
+                raise UsageError(
+                    f'"{place}": the script {self._script} defines no function "{name}"; check the spelling'
+                )
         for entry in self._entries:
             if self._script is not None and Path(without_cell(entry.file)).name == self._script.name:
-                code = self._with_watched(code, _begins_at(entry))
+                code = self._with_watched(code, functools.partial(_is_entry, entry))
         return code
 
     def watch_imported(self) -> None:
@@ -209,14 +186,6 @@ class FunctionLines:
     def _is_in_script(self, place: str) -> bool:
         return self._script is not None and place.partition(":")[0] in (self._script.stem, "__main__")
 
-    def _watch_nested(self, code: types.CodeType, name: str, place: str) -> types.CodeType:
-        changed = self._with_watched(code, lambda one: one.co_qualname == name)
-        if changed is code:
-            raise UsageError(
-                f'"{place}": the script {self._script} defines no function "{name}"; check the spelling'
-            )
-        return changed
-
     def _with_watched(self, code: types.CodeType, is_wanted: _IsWanted) -> types.CodeType:
         constants = tuple(
             self._marked(constant, is_wanted) if isinstance(constant, types.CodeType) else constant
@@ -228,20 +197,20 @@ class FunctionLines:
     def _marked(self, code: types.CodeType, is_wanted: _IsWanted) -> types.CodeType:
         if not is_wanted(code):
             return self._with_watched(code, is_wanted)
-        function = types.FunctionType(code, {}, closure=_empty_cells(code))
+        cells = tuple(types.CellType() for _ in code.co_freevars) or None
+        function = types.FunctionType(code, {}, closure=cells)
         self.profiler.add_function(function)
         return function.__code__
 
 
-def _begins_at(entry: ProfileEntry) -> _IsWanted:
-    name = Path(entry.file).name
+def _is_named(name: str, code: types.CodeType) -> bool:
+    return code.co_qualname == name
 
-    def begins(code: types.CodeType) -> bool:
-        # A function in the first line of a file begins where the file's own code does.
-        is_function = code.co_name != "<module>"
-        return is_function and code.co_firstlineno == entry.line and Path(code.co_filename).name == name
 
-    return begins
+def _is_entry(entry: ProfileEntry, code: types.CodeType) -> bool:
+    # A function in the first line of a file begins where the file's own code does.
+    is_in_file = code.co_name != "<module>" and Path(code.co_filename).name == Path(entry.file).name
+    return is_in_file and code.co_firstlineno == entry.line
 
 
 def choose_functions(entries: Sequence[ProfileEntry]) -> tuple[ProfileEntry, ...]:
@@ -304,7 +273,3 @@ def _function_text(
 
 def _milliseconds(seconds: float) -> str:
     return f"{seconds / 1e-3:.4g}"
-
-
-def _empty_cells(code: types.CodeType) -> tuple[types.CellType, ...] | None:
-    return tuple(types.CellType() for _ in code.co_freevars) or None

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from perfkit.agent.counters.calls import profile_of_this_thread
 from perfkit.agent.counters.model import with_texts
@@ -62,15 +62,9 @@ _ACTIVE_STEPS = 3
 _FULL_WINDOW = 5
 _MICROSECOND = 1e-6
 _STEP_MARK = "ProfilerStep"
-COLUMNS = (
-    "operator",
-    "calls",
-    "calls_per_step",
-    "self_cpu_s",
-    "cpu_s",
-    "self_cpu_s_per_step",
-    "self_device_s",
-    "device_s",
+_COLUMNS = (
+    *("operator", "calls", "calls_per_step", "self_cpu_s", "cpu_s", "self_cpu_s_per_step"),
+    *("self_device_s", "device_s"),
 )
 _Call = Callable[[], object]
 
@@ -109,7 +103,7 @@ class Clean:
         return PassResult(summary=summary)
 
 
-class BalanceWatch(Clean):
+class _BalanceWatch(Clean):
     """Watches where each step spends its time, by hooks at the places that every loop passes."""
 
     def __init__(self, spec: PassSpec) -> None:
@@ -130,11 +124,9 @@ class BalanceWatch(Clean):
         return call()
 
     def end_step(self) -> None:
-        """Close the step."""
         self._clock.end_step()
 
     def extend_step(self) -> None:
-        """Make one step of the last two."""
         self._clock.extend_step()
 
     def start_step(self) -> None:
@@ -158,7 +150,7 @@ class BalanceWatch(Clean):
         )
 
 
-class StepCounts(Clean):
+class _StepCounts(Clean):
     """Counts what repeats to the digit in the first steps, and ends the target after them."""
 
     def __init__(self, spec: PassSpec) -> None:
@@ -168,12 +160,10 @@ class StepCounts(Clean):
         self._watch: TensorWatch | None = None
 
     def run(self, call: _Call) -> object:
-        """Call, and count until the last of the steps."""
         with TensorWatch(self._root) as self._watch:
             return call()
 
     def end_step(self) -> None:
-        """Close the counts of a step."""
         if self._watch is not None:
             self._watch.end_iteration()
 
@@ -185,7 +175,7 @@ class StepCounts(Clean):
         return PassResult(summary=summary, counts=last_iterations(counts, _REPEATED))
 
 
-class CProfile(Clean):
+class _CProfile(Clean):
     """Watches every Python function of this thread, and each of a loader's workers by itself."""
 
     def __init__(self, spec: PassSpec) -> None:
@@ -315,7 +305,7 @@ class TorchProfile(Clean):
         return torch.profiler.profile(schedule=plan)
 
 
-class LineProfile(Clean):
+class _LineProfile(Clean):
     """Times each line of the named functions; workers forked from this process are left alone."""
 
     def __init__(self, spec: PassSpec) -> None:
@@ -329,12 +319,10 @@ class LineProfile(Clean):
         return self._functions.watch(code)
 
     def prepare(self) -> None:
-        """Make the functions of modules known to the profiler."""
         self._functions.watch_imported()
         self._functions.watch_profiled(own_code_of(self._spec))
 
     def run(self, call: _Call) -> object:
-        """Call under line_profiler."""
         os.register_at_fork(after_in_child=self._functions.profiler.disable)
         return self._functions.profiler.runcall(call)
 
@@ -403,11 +391,11 @@ def own_code_of(spec: PassSpec) -> OwnCode:
 
 INSTRUMENTS: dict[str, Callable[[PassSpec], Clean]] = {
     "clean": Clean,
-    "balance": BalanceWatch,
-    "counts": StepCounts,
-    "cprofile": CProfile,
+    "balance": _BalanceWatch,
+    "counts": _StepCounts,
+    "cprofile": _CProfile,
     "torch": TorchProfile,
-    "lines": LineProfile,
+    "lines": _LineProfile,
     "memory": MemoryByLine,
 }
 
@@ -435,7 +423,7 @@ class PhaseMarks:
     """Marks the phases that the user names as ranges in a trace, each on the thread that it is in."""
 
     def __init__(self) -> None:
-        self._here = threading.local()
+        self._here = _Ranges()
 
     def enter(self, name: str) -> None:
         """Begin a range."""
@@ -443,24 +431,21 @@ class PhaseMarks:
 
         mark: Any = record_function(f"{MARK}{name}")
         mark.__enter__()
-        self._open.append((name, mark))
+        self._here.open.append((name, mark))
 
     def leave(self, name: str) -> None:
         """End the last range of that name, and what is still open in it."""
-        if all(name != begun for begun, _ in self._open):
-            return
-        while self._open:
-            begun, mark = self._open.pop()
+        begun = "" if any(name == one for one, _ in self._here.open) else name
+        while begun != name:
+            begun, mark = self._here.open.pop()
             mark.__exit__(None, None, None)
-            if begun == name:
-                return
 
-    @property
-    def _open(self) -> list[tuple[str, Any]]:
-        if not hasattr(self._here, "ranges"):
-            self._here.ranges = []
-        ranges: list[tuple[str, Any]] = self._here.ranges
-        return ranges
+
+class _Ranges(threading.local):
+    """The open ranges of each thread."""
+
+    def __init__(self) -> None:
+        self.open: list[tuple[str, Any]] = []
 
 
 def choose_window(steps: int | None) -> Window:
@@ -494,44 +479,25 @@ def watch_optimizers(enter: Callable[[], None], leave: Callable[[], None]) -> No
     Optimizer.profile_hook_step = staticmethod(profile_hook_step)  # type: ignore[method-assign,assignment]
 
 
-class OperatorTotal(Protocol):
-    """What torch.profiler sums up for one operator; times in microseconds."""
-
-    key: str
-    count: int
-    self_cpu_time_total: float
-    cpu_time_total: float
-    self_device_time_total: float
-    device_time_total: float
-
-
-def write_operators(totals: Iterable[OperatorTotal], file: Path, *, steps: int) -> None:
-    """Write one line an operator, costliest first, in seconds over the watched steps."""
-    operators = sorted((total for total in totals if not total.key.startswith(_STEP_MARK)), key=_self_time)
+def write_operators(totals: Iterable[Any], file: Path, *, steps: int) -> None:
+    """Write one line an operator of torch.profiler, costliest first, in seconds over the watched steps."""
+    operators = sorted(
+        (total for total in totals if not total.key.startswith(_STEP_MARK)),
+        key=lambda total: -(total.self_cpu_time_total + total.self_device_time_total),
+    )
     on_device = any(total.device_time_total for total in operators)
     with file.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows(_cells(total, steps, on_device=on_device) for total in operators)
-
-
-def _self_time(total: OperatorTotal) -> float:
-    return -(total.self_cpu_time_total + total.self_device_time_total)
-
-
-def _cells(total: OperatorTotal, steps: int, *, on_device: bool) -> tuple[Any, ...]:
-    self_cpu_s = total.self_cpu_time_total * _MICROSECOND
-    return (
-        total.key,
-        total.count,
-        _number(total.count / steps) if steps else "",
-        _number(self_cpu_s),
-        _number(total.cpu_time_total * _MICROSECOND),
-        _number(self_cpu_s / steps) if steps else "",
-        _number(total.self_device_time_total * _MICROSECOND) if on_device else "",
-        _number(total.device_time_total * _MICROSECOND) if on_device else "",
-    )
-
-
-def _number(value: float) -> str:
-    return f"{value:.9g}"
+        writer.writerow(_COLUMNS)
+        for total in operators:
+            self_cpu_s = total.self_cpu_time_total * _MICROSECOND
+            numbers = (
+                total.count / steps if steps else None,
+                self_cpu_s,
+                total.cpu_time_total * _MICROSECOND,
+                self_cpu_s / steps if steps else None,
+                total.self_device_time_total * _MICROSECOND if on_device else None,
+                total.device_time_total * _MICROSECOND if on_device else None,
+            )
+            cells = ("" if number is None else f"{number:.9g}" for number in numbers)
+            writer.writerow([total.key, total.count, *cells])

@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
 import perfkit.agent
 from perfkit.agent.clock import accelerator_in_use
@@ -63,15 +62,18 @@ class MemoryWatch:
             around.enter_context(CompiledCode(self._meet_compiled_code).noticed())
             self._operators.begin()
             around.callback(self._operators.end)
-            around.enter_context(_only_new_garbage())
-            around.enter_context(self._python.traced())
+            # Only new garbage is looked at after each step.
+            gc.collect()
+            gc.freeze()
+            around.callback(gc.unfreeze)
+            if not tracemalloc.is_tracing():
+                tracemalloc.start(_FRAMES)
+                around.callback(tracemalloc.stop)
             self._around = around.pop_all()
         self._watching.on = True
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._watching.on = False
         self._around.close()
 
@@ -137,7 +139,7 @@ class MemoryWatch:
 
     def _leave_process(self) -> None:
         self._watching.on = False
-        self._python.leave_process()
+        tracemalloc.stop()
 
 
 def _clear_lookups() -> None:
@@ -151,16 +153,6 @@ def _clear_lookups() -> None:
         clear()
 
 
-@contextlib.contextmanager
-def _only_new_garbage() -> Iterator[None]:
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
 class _PythonMemory:
     """The living objects of Python by line, as tracemalloc knows them."""
 
@@ -170,20 +162,6 @@ class _PythonMemory:
         self._files: dict[str, tuple[_Whose, str]] = {}
         self.peak: list[int] = []
         self.not_seen = ""
-
-    @contextlib.contextmanager
-    def traced(self) -> Iterator[None]:
-        begins = not tracemalloc.is_tracing()
-        if begins:
-            tracemalloc.start(_FRAMES)
-        try:
-            yield
-        finally:
-            if begins:
-                tracemalloc.stop()
-
-    def leave_process(self) -> None:
-        tracemalloc.stop()
 
     def end_step(self) -> None:
         if not tracemalloc.is_tracing():
@@ -230,45 +208,24 @@ def _by_place(amounts: Amounts) -> Counter[str]:
 
 
 def _largest(lines: Sequence[LineMemory]) -> tuple[LineMemory, ...]:
-    kept: dict[int, LineMemory] = {}
-    for order in (_by_bytes, _by_stay, _by_growth):
-        kept.update((id(line), line) for line in sorted(lines, key=order)[:_MOST_LINES])
-    return tuple(sorted(kept.values(), key=lambda line: (_by_bytes(line), _by_stay(line), line.place)))
+    by_size = sorted(lines, key=lambda line: (-(line.step_bytes or 0.0), -line.stays_bytes, line.place))
+    kept = {id(line) for line in by_size[:_MOST_LINES]}
+    for order in (lambda line: line.stays_bytes, lambda line: line.growth_bytes):
+        kept.update(map(id, sorted(lines, key=order, reverse=True)[:_MOST_LINES]))
+    return tuple(line for line in by_size if id(line) in kept)
 
 
-def _by_bytes(line: LineMemory) -> float:
-    return -(line.step_bytes or 0.0)
-
-
-def _by_stay(line: LineMemory) -> float:
-    return -line.stays_bytes
-
-
-def _by_growth(line: LineMemory) -> float:
-    return -line.growth_bytes
-
-
-class Allocator(Protocol):
-    """What is asked of an allocator: ``torch.cuda`` and ``torch.xpu`` have it."""
-
-    def memory_stats_as_nested_dict(self) -> Mapping[str, Any]:
-        """Return its counters, which takes a fifth of the time of ``memory_stats``."""
-
-    def reset_peak_memory_stats(self) -> None:
-        """Let peaks begin at what is held now."""
-
-
-def allocator_in_use() -> Allocator | None:
+def allocator_in_use() -> Any:  # noqa: ANN401 (torch.cuda or torch.xpu)
     """Return the allocator of the accelerator in use; None where there is none that keeps count."""
     device = accelerator_in_use()
-    module: Allocator | None = None if device is None else device.module
+    module = None if device is None else device.module
     return module if hasattr(module, "memory_stats_as_nested_dict") else None
 
 
 class PeakWatch:
     """Reads an allocator's peaks at each change of the phase, and resets them: each phase has its own."""
 
-    def __init__(self, find: Callable[[], Allocator | None] = allocator_in_use) -> None:
+    def __init__(self, find: Callable[[], Any] = allocator_in_use) -> None:
         self._find = find
         self._label: str | None = None
         self._retries = 0
@@ -279,6 +236,7 @@ class PeakWatch:
         allocator = self._find()
         if allocator is None:
             return
+        # This takes a fifth of the time of ``memory_stats``.
         stats = allocator.memory_stats_as_nested_dict()
         retries = counter_of(stats, _RETRIES)
         if self._label is not None:

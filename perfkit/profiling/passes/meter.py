@@ -7,7 +7,8 @@ import importlib
 import math
 import os
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Literal
 from weakref import WeakSet
@@ -17,7 +18,7 @@ from perfkit.agent.step_ends import StepEnds
 from perfkit.extras import is_installed
 from perfkit.model import PassName, PassSummary, PeriodTime
 from perfkit.phases import announce_steps, count_marked_steps, steps_are_announced
-from perfkit.profiling.passes.balance import Moment
+from perfkit.profiling.passes.balance import Moment, moment_on
 from perfkit.profiling.passes.periods import Periods
 from perfkit.profiling.passes.target_code import calling_loop, optimizer_exists
 from perfkit.profiling.passes.targets import TURN, StepLine, Unit, call_at
@@ -28,6 +29,15 @@ _BY_HAND = 20
 
 class EnoughSteps(BaseException):
     """Ends the target after the last step asked for; it is no Exception, since a loop may catch those."""
+
+
+@contextlib.contextmanager
+def until_enough() -> Iterator[None]:
+    """Let a target end early; its frames would keep loaders alive, and these their workers."""
+    try:
+        yield
+    except EnoughSteps as enough:
+        traceback.clear_frames(enough.__traceback__)
 
 
 class Meter:
@@ -97,7 +107,11 @@ class Meter:
 
     def finish(self, name: PassName, *, result: object, profiled_from: int = 0) -> PassSummary:
         """Wait for the accelerator, stop the clock and return what was seen."""
-        last, end_s = _wait_for_accelerator()
+        device = accelerator_in_use()
+        last = moment_on(device).event
+        if device is not None:
+            device.synchronise()
+        end_s = time.perf_counter()
         for hook in self._hooks:
             hook.remove()
         begins, ends = ([_at_s(mark, last, end_s) for mark in marks] for marks in (self._begins, self._ends))
@@ -240,22 +254,7 @@ def import_torch() -> None:
 
 
 def _now() -> Moment:
-    return Moment(time.perf_counter(), _recorded_event())
-
-
-def _recorded_event() -> DeviceEvent | None:
-    device = accelerator_in_use()
-    event = None if device is None else device.event()
-    if event is not None:
-        event.record()
-    return event
-
-
-def _wait_for_accelerator() -> tuple[DeviceEvent | None, float]:
-    last, device = _recorded_event(), accelerator_in_use()
-    if device is not None:
-        device.synchronise()
-    return last, time.perf_counter()
+    return moment_on(accelerator_in_use())
 
 
 def _at_s(mark: Moment, last: DeviceEvent | None, end_s: float) -> float:

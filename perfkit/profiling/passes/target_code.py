@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
-from perfkit.model import Status
+from perfkit.errors import UsageError
 from perfkit.profiling.passes.exchange import Problem
 from perfkit.profiling.passes.targets import StepLine, loop_around
 from perfkit.runner.targets import without_cell
@@ -128,23 +128,22 @@ def calling_loop() -> StepLine | None:
     return None
 
 
-def describe_failure(error: BaseException, name: str, own: OwnCode) -> Problem:
-    """Return the problem of a target that raised: "train raised ValueError: why (file:line)"."""
+def describe_failure(error: BaseException, name: str, find_own: Callable[[], OwnCode]) -> Problem:
+    """Return the problem of a target: a mistake in its use, its own exit, or what it raised and where."""
+    if isinstance(error, UsageError):
+        return Problem(kind="usage", message=str(error))
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else 1
+        text = f": {error.code}" if isinstance(error.code, str) else ""
+        return Problem(kind="failed", message=f"{name} exited with code {code}{text}")
     frames = _without_harness(error.__traceback__)
     details = "".join(traceback.format_exception(type(error), error, frames))
     return Problem(
         kind="failed",
-        message=f"{name} raised {_in_a_line(error)}{_location(error, frames, own)}",
-        status=_status(type(error).__name__),
+        message=f"{name} raised {_in_a_line(error)}{_location(error, frames, find_own())}",
+        status="oom" if type(error).__name__ in _OUT_OF_MEMORY else "error",
         details=details,
     )
-
-
-def describe_exit(error: SystemExit, name: str) -> Problem:
-    """Return the problem of a target that ended itself with a code other than 0."""
-    code = error.code if isinstance(error.code, int) else 1
-    text = f": {error.code}" if isinstance(error.code, str) else ""
-    return Problem(kind="failed", message=f"{name} exited with code {code}{text}")
 
 
 def describe_internal_failure(error: Exception) -> Problem:
@@ -160,19 +159,13 @@ def _in_a_line(error: BaseException) -> str:
     return f"{kind}: {first_line}" if first_line else kind
 
 
-def _status(kind: str) -> Status:
-    return "oom" if kind in _OUT_OF_MEMORY else "error"
-
-
 def _without_harness(frames: TracebackType | None) -> TracebackType | None:
-    while frames is not None and _leads_in(frames):
+    while frames is not None:
+        file = frames.tb_frame.f_code.co_filename
+        if not is_harness(file) and "importlib" not in file:
+            break
         frames = frames.tb_next
     return frames
-
-
-def _leads_in(frames: TracebackType) -> bool:
-    file = frames.tb_frame.f_code.co_filename
-    return is_harness(file) or "importlib" in file
 
 
 def _location(error: BaseException, frames: TracebackType | None, own: OwnCode) -> str:
@@ -216,16 +209,12 @@ class _HydraFinder(importlib.abc.MetaPathFinder):
         @functools.wraps(main)
         def redirected(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (hydra's own signature)
             os.environ.setdefault(_WHOLE_ERRORS, "1")
+            quoted = str(self._folder).replace("'", "\\'")
             for key in _FOLDERS:
                 if not any(argument.lstrip("+").startswith(f"{key}=") for argument in sys.argv[1:]):
-                    sys.argv.append(f"{key}={_quoted(self._folder)}")
+                    sys.argv.append(f"{key}='{quoted}'")
             return main(*args, **kwargs)
 
         for owner in (module, sys.modules.get(f"{_HYDRA}.main")):
             if owner is not None:
                 owner.main = redirected  # type: ignore[attr-defined]
-
-
-def _quoted(folder: Path) -> str:
-    text = str(folder).replace("'", "\\'")
-    return f"'{text}'"

@@ -7,6 +7,7 @@ the place of its results, and the function that it is started with decides what 
 from __future__ import annotations
 
 import gc
+import importlib
 import inspect
 import os
 import pstats
@@ -37,6 +38,7 @@ _TIMES_ENDING, _SAMPLES_ENDING = ".fetched", ".samples"
 # From this version of Python on a process has room for one profiler only: that of its main thread.
 _ONE_PROFILER = (3, 12)
 
+_WORKER_LOOP, _PIN_LOOP = "_worker_loop", "_pin_memory_loop"
 _Loop = Callable[..., object]
 # Begin and end on the monotonic clock, which all processes share.
 _Span = tuple[float, float]
@@ -64,21 +66,21 @@ def profile_workers(folder: Path) -> None:
     """Have each worker, and the thread that pins memory, leave a cProfile of itself in the folder."""
     if not is_installed("torch"):
         return
-    _replace(_worker_module(), "_worker_loop", profiled_worker, folder)
+    _replace(_WORKER_LOOP, profiled_worker, folder)
     if sys.version_info < _ONE_PROFILER:
-        _replace(_pin_module(), "_pin_memory_loop", profiled_pin_memory, folder)
+        _replace(_PIN_LOOP, profiled_pin_memory, folder)
 
 
 def time_workers(folder: Path) -> None:
     """Have each worker leave in the folder how long its batches took to make."""
-    _replace(_worker_module(), "_worker_loop", timed_worker, folder)
+    _replace(_WORKER_LOOP, timed_worker, folder)
 
 
 def sample_workers(folder: Path, sampler: Callable[[], Any]) -> None:
     """Have each forked worker leave in the folder which lines it was in, and how many batches it made."""
     if is_installed("torch"):
         _samplers.append(sampler)
-        _replace(_worker_module(), "_worker_loop", sampled_worker, folder)
+        _replace(_WORKER_LOOP, sampled_worker, folder)
 
 
 def samples_of_workers(folder: Path) -> tuple[tuple[LineSample, ...], int]:
@@ -118,18 +120,14 @@ def fetch_times(folder: Path) -> FetchTimes | None:
     if not files:
         return None
     fetches = [fetch for file in files for fetch in msgspec.json.decode(file.read_bytes(), type=list[_Span])]
-    stops = _stops(folder / STOPS_FILE)
+    stopped = folder / STOPS_FILE
+    lines = stopped.read_bytes().splitlines() if stopped.exists() else []
+    stops = [msgspec.json.decode(line, type=_Span) for line in lines]
     return FetchTimes(
         batches=len(fetches),
         seconds=sum(end - begin - _stopped_s(stops, begin, end) for begin, end in fetches),
         workers=len({file.name.partition(".")[0] for file in files}),
     )
-
-
-def _stops(file: Path) -> list[_Span]:
-    if not file.exists():
-        return []
-    return [msgspec.json.decode(line, type=_Span) for line in file.read_bytes().splitlines()]
 
 
 def _stopped_s(stops: list[_Span], begin: float, end: float) -> float:
@@ -138,18 +136,18 @@ def _stopped_s(stops: list[_Span], begin: float, end: float) -> float:
 
 def profiled_worker(*arguments: object) -> None:
     """Run a worker's loop under cProfile."""
-    loop = _original(_worker_module(), "_worker_loop")
+    loop = _original(_WORKER_LOOP)
     _profiled(loop, arguments, f"{_WORKER}{_worker_number(loop, arguments)}")
 
 
 def profiled_pin_memory(*arguments: object) -> None:
     """Run the loop of the thread that pins memory under cProfile."""
-    _profiled(_original(_pin_module(), "_pin_memory_loop"), arguments, PIN_MEMORY)
+    _profiled(_original(_PIN_LOOP), arguments, PIN_MEMORY)
 
 
 def timed_worker(*arguments: object) -> None:
     """Run a worker's loop, and time what makes its batches."""
-    loop = _original(_worker_module(), "_worker_loop")
+    loop = _original(_WORKER_LOOP)
     fetches: list[_Span] = []
     _time_fetches(fetches)
     try:
@@ -163,7 +161,7 @@ def timed_worker(*arguments: object) -> None:
 
 def sampled_worker(*arguments: object) -> None:
     """Run a worker's loop, and sample the lines that it is in."""
-    loop = _original(_worker_module(), "_worker_loop")
+    loop = _original(_WORKER_LOOP)
     if not _samplers:
         loop(*arguments)
         return
@@ -210,14 +208,15 @@ def _place(role: str, ending: str) -> Path:
     return Path(os.environ[_FOLDER]) / f"{role}.{os.getpid()}{ending}"
 
 
-def _replace(module: ModuleType, name: str, by: _Loop, folder: Path) -> None:
+def _replace(name: str, by: _Loop, folder: Path) -> None:
     os.environ[_FOLDER] = str(folder)
+    module = _module_of(name)
     _originals[name] = getattr(module, name)
     setattr(module, name, by)
 
 
-def _original(module: ModuleType, name: str) -> _Loop:
-    loop: _Loop = _originals.get(name) or getattr(module, name)
+def _original(name: str) -> _Loop:
+    loop: _Loop = _originals.get(name) or getattr(_module_of(name), name)
     return loop
 
 
@@ -226,13 +225,5 @@ def _worker_number(loop: _Loop, arguments: tuple[object, ...]) -> int:
     return int(bound["worker_id"])
 
 
-def _worker_module() -> ModuleType:
-    from torch.utils.data._utils import worker
-
-    return worker
-
-
-def _pin_module() -> ModuleType:
-    from torch.utils.data._utils import pin_memory
-
-    return pin_memory
+def _module_of(name: str) -> ModuleType:
+    return importlib.import_module(f"torch.utils.data._utils.{name.removeprefix('_').removesuffix('_loop')}")

@@ -98,12 +98,6 @@ def phases_of(timeline: Timeline, window: Window) -> tuple[PhaseTime, ...]:
     return (*found, PhaseTime(name=RESIDUAL, seconds=max(whole_s - sum(one.seconds for one in found), 0.0)))
 
 
-def outermost_phases(timeline: Timeline, window: Window) -> Iterator[tuple[str, float, float]]:
-    """Yield when the thread of the steps was in which phase, in order of time; gaps are of no phase."""
-    for phase, begin_s, end_s, _ in _phase_by_phase(timeline, window, _Named.of(timeline, window)):
-        yield phase, begin_s, end_s
-
-
 def _phase_by_phase(
     timeline: Timeline, window: Window, named: _Named
 ) -> Iterator[tuple[str, float, float, int]]:
@@ -254,13 +248,11 @@ def _device(name: str, events: list[Event], calls: _Calls, timeline: Timeline, w
     idle: dict[IdleCause, float] = dict.fromkeys(("host", "sync", "queue"), 0.0)
     waited: list[tuple[float, float]] = []
     for gap in gaps(inside, calls.begins, begin_s=window.begin_s, end_s=window.end_s):
-        late = gap.launched_late
         cause: IdleCause = "queue"
-        if late:
+        if gap.launched_late:
             cause = "sync" if calls.synchronises_at(gap.begin_s) else "host"
-        idle[cause] += gap.end_s - gap.begin_s
-        if late:
             waited.append((gap.begin_s, gap.end_s))
+        idle[cause] += gap.end_s - gap.begin_s
     lost, unlaunched, launches = calls.audit(events, window)
     return DeviceTime(
         name=name,
@@ -385,7 +377,7 @@ def _phases_during(
 ) -> tuple[PhaseTime, ...]:
     seconds: dict[str, float] = defaultdict(float)
     first = 0
-    for phase, begin_s, end_s in outermost_phases(timeline, window):
+    for phase, begin_s, end_s, _ in _phase_by_phase(timeline, window, _Named.of(timeline, window)):
         while first < len(waited) and waited[first][1] <= begin_s:
             first += 1
         # A copy of all that are left would make a long trace take the square of its length.
@@ -505,18 +497,14 @@ def _warnings(steps: Sequence[Event], devices: Sequence[DeviceTime]) -> Iterator
 
 def _decoded(data: bytes, name: str) -> _Trace:
     try:
-        return msgspec.json.decode(data, type=_Trace, strict=False)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{name} is JSON, but no trace of torch.profiler ({error})") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return _decoded_without_no_numbers(data, name)
-
-
-def _decoded_without_no_numbers(data: bytes, name: str) -> _Trace:
-    # A name that was cut at a number of bytes may end in a part of a letter.
-    readable = data.decode(errors="replace").encode()
-    try:
-        return msgspec.json.decode(_NO_NUMBER.sub(rb"\1null", readable), type=_Trace, strict=False)
+        try:
+            return msgspec.json.decode(data, type=_Trace, strict=False)
+        except msgspec.ValidationError:
+            raise
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            # A name that was cut at a number of bytes may end in a part of a letter.
+            readable = data.decode(errors="replace").encode()
+            return msgspec.json.decode(_NO_NUMBER.sub(rb"\1null", readable), type=_Trace, strict=False)
     except msgspec.ValidationError as error:
         raise UsageError(f"{name} is JSON, but no trace of torch.profiler ({error})") from None
     except msgspec.DecodeError as error:

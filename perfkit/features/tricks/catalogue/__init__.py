@@ -4,6 +4,7 @@ import difflib
 import pkgutil
 from importlib import import_module
 
+from perfkit.errors import UsageError
 from perfkit.features.tricks.catalogue.operators import IDENTICAL
 from perfkit.features.tricks.trick import Trick
 
@@ -23,5 +24,5 @@ def find(name: str) -> Trick:
     if name not in tricks:
         close = difflib.get_close_matches(name, tricks, n=1, cutoff=0.5)
         advice = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(tricks)}"
-        raise ValueError(f"expected the name of a trick, found {name!r}; {advice}")
+        raise UsageError(f"expected the name of a trick, found {name!r}; {advice}")
     return tricks[name]

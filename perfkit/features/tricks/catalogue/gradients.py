@@ -11,7 +11,7 @@ from torch.optim import SGD, Optimizer
 from torch.utils.checkpoint import checkpoint
 
 from perfkit.features.tricks.catalogue import pieces
-from perfkit.features.tricks.trick import Call, Pair, Trick
+from perfkit.features.tricks.trick import Call, Trick
 
 
 def evaluation(rows: int, context: Callable[[], AbstractContextManager[None]]) -> Call:
@@ -27,27 +27,17 @@ def evaluation(rows: int, context: Callable[[], AbstractContextManager[None]]) -
     return evaluate
 
 
-class _Checkpointed(nn.Module):
-    """Keeps no intermediate result of a layer until its backward pass."""
-
-    def __init__(self, layers: nn.Sequential) -> None:
-        super().__init__()
-        self.layers = layers
-
-    def forward(self, values: Tensor) -> Tensor:
-        """Return what the layers make of the values."""
-        for layer in self.layers:
-            values = checkpoint(layer, values, use_reentrant=False)
-        return values
-
-
-def _net(layers: int) -> nn.Sequential:
-    return pieces.seeded(lambda: pieces.perceptron(layers=layers, width=256))
-
-
-def _checkpointing_side(model: nn.Module) -> Call:
+def _checkpointing_side(layers: int, *, checkpointing: bool) -> Call:
+    model = pieces.seeded(lambda: pieces.perceptron(layers=layers, width=256))
     inputs = pieces.seeded(lambda: torch.randn(128, 256))
+    for layer in model if checkpointing else ():
+        _checkpoint(layer)
     return lambda: pieces.outputs_and_gradients(model, inputs)
+
+
+def _checkpoint(block: nn.Module) -> None:
+    """Have a block keep no intermediate result until its backward pass."""
+    block.forward = partial(checkpoint, block.forward, use_reentrant=False)
 
 
 @contextmanager
@@ -55,15 +45,13 @@ def _checkpointing() -> Iterator[pieces.Used]:
     """Checkpoint the blocks of each model: modules with parts, of one class, in a list or a sequence."""
     used, seen = pieces.Used(), WeakSet[nn.Module]()
 
-    def call_checkpointed(
-        module: nn.Module, call: pieces.Forward, arguments: tuple[object, ...], named: pieces.Arguments
-    ) -> object:
+    def call_checkpointed(module: nn.Module, call: pieces.Forward, inputs: pieces.Inputs) -> object:
         if module not in seen:
             seen.add(module)
             for block in _blocks(module):
                 used.note()
-                block.forward = partial(checkpoint, block.forward, use_reentrant=False)
-        return call(*arguments, **named)
+                _checkpoint(block)
+        return call(inputs)
 
     with pieces.calling(call_checkpointed):
         yield used
@@ -92,9 +80,7 @@ GRADIENT_CHECKPOINTING = Trick(
     code="torch.utils.checkpoint.checkpoint(block, values, use_reentrant=False)",
     size_means="layers of 256 x 256",
     sizes=(2, 8, 32),
-    pair=lambda layers: Pair(
-        without=_checkpointing_side(_net(layers)), with_=_checkpointing_side(_Checkpointed(_net(layers)))
-    ),
+    pair=pieces.sides(_checkpointing_side, checkpointing=(False, True)),
     on_loop=_checkpointing,
 )
 
@@ -106,14 +92,12 @@ def _in_evaluations(
     """Call outermost modules that evaluate in a context, until the end."""
     used = pieces.Used()
 
-    def call_within(
-        module: nn.Module, call: pieces.Forward, arguments: tuple[object, ...], named: pieces.Arguments
-    ) -> object:
+    def call_within(module: nn.Module, call: pieces.Forward, inputs: pieces.Inputs) -> object:
         if not evaluates(module):
-            return call(*arguments, **named)
+            return call(inputs)
         used.note()
         with context():
-            return call(*arguments, **named)
+            return call(inputs)
 
     with pieces.calling(call_within):
         yield used
@@ -138,9 +122,7 @@ INFERENCE_MODE = Trick(
     rewrite=(r"torch\.no_grad\(\)", "torch.inference_mode()"),
     size_means="rows in a batch",
     sizes=(1, 16, 256),
-    pair=lambda rows: Pair(
-        without=evaluation(rows, torch.enable_grad), with_=evaluation(rows, torch.inference_mode)
-    ),
+    pair=pieces.sides(evaluation, context=(torch.enable_grad, torch.inference_mode)),
     on_loop=lambda: _in_evaluations(lambda _: not torch.is_grad_enabled(), torch.inference_mode),
     between_steps=True,
 )
@@ -161,9 +143,7 @@ NO_GRAD = Trick(
     code="with torch.no_grad(): outputs = model(inputs)",
     size_means="rows in a batch",
     sizes=(1, 16, 256),
-    pair=lambda rows: Pair(
-        without=evaluation(rows, torch.enable_grad), with_=evaluation(rows, torch.no_grad)
-    ),
+    pair=pieces.sides(evaluation, context=(torch.enable_grad, torch.no_grad)),
     on_loop=lambda: _in_evaluations(_records_in_vain, torch.no_grad),
     between_steps=True,
 )
@@ -216,9 +196,7 @@ ZERO_GRAD_SET_TO_NONE = Trick(
     rewrite=(r"zero_grad\(set_to_none=False\)", "zero_grad(set_to_none=True)"),
     size_means="layers of 128 x 128",
     sizes=(4, 16, 64),
-    pair=lambda layers: Pair(
-        without=_zero_grad_side(layers, set_to_none=False), with_=_zero_grad_side(layers, set_to_none=True)
-    ),
+    pair=pieces.sides(_zero_grad_side, set_to_none=(False, True)),
     on_loop=_in_every_loop,
 )
 

@@ -25,16 +25,14 @@ def _side(images: int, memory_format: torch.memory_format) -> Call:
 def _in_every_loop() -> Iterator[pieces.Used]:
     used, convolves = pieces.Used(), WeakKeyDictionary[nn.Module, bool]()
 
-    def call_turned(
-        module: nn.Module, call: pieces.Forward, arguments: tuple[object, ...], named: pieces.Arguments
-    ) -> object:
+    def call_turned(module: nn.Module, call: pieces.Forward, inputs: pieces.Inputs) -> object:
         if module not in convolves:
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             convolves[module] = any(isinstance(part, nn.Conv2d) for part in module.modules())
         if convolves[module]:
             used.note()
-            arguments, named = tree_map_only(Tensor, _turned, (arguments, named))
-        return call(*arguments, **named)
+            inputs = tree_map_only(Tensor, _turned, inputs)
+        return call(inputs)
 
     with pieces.calling(call_turned):
         yield used
@@ -59,11 +57,8 @@ CHANNELS_LAST = Trick(
     code="model.to(memory_format=torch.channels_last); images.to(memory_format=torch.channels_last)",
     size_means="images in a batch",
     sizes=(4, 16, 64),
-    pair=lambda images: Pair(
-        without=_side(images, torch.contiguous_format), with_=_side(images, torch.channels_last)
-    ),
-    relative_tolerance=1e-3,
-    absolute_tolerance=1e-5,
+    pair=pieces.sides(_side, memory_format=(torch.contiguous_format, torch.channels_last)),
+    tolerance=(1e-3, 1e-5),
     on_loop=_in_every_loop,
 )
 

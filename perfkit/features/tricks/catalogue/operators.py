@@ -36,8 +36,7 @@ BATCHING_SMALL_OPERATORS = Trick(
     size_means="products of 16 x 16 matrices",
     sizes=(8, 64, 512),
     pair=_batching_pair,
-    relative_tolerance=1e-4,
-    absolute_tolerance=1e-5,
+    tolerance=(1e-4, 1e-5),
 )
 
 
@@ -60,12 +59,12 @@ def _bf16_side(rows: int, *, casting: bool) -> Call:
 def _in_every_loop() -> Iterator[pieces.Used]:
     used = pieces.Used()
 
-    def call_casting(
-        _: nn.Module, call: pieces.Forward, arguments: tuple[object, ...], named: pieces.Arguments
-    ) -> object:
+    def call_casting(_: nn.Module, call: pieces.Forward, inputs: pieces.Inputs) -> object:
         used.note()
-        with _casting_everywhere():
-            outputs = call(*arguments, **named)
+        with ExitStack() as casting:
+            for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+                casting.enter_context(torch.autocast(device, dtype=torch.bfloat16))
+            outputs = call(inputs)
         # Not every operator that the loop goes on with exists in bfloat16.
         return tree_map_only(Tensor, _as_single, outputs)
 
@@ -73,14 +72,6 @@ def _in_every_loop() -> Iterator[pieces.Used]:
     # they would be those of the former weights.
     with pieces.calling(call_casting):
         yield used
-
-
-@contextmanager
-def _casting_everywhere() -> Iterator[None]:
-    with ExitStack() as stack:
-        for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
-            stack.enter_context(torch.autocast(device, dtype=torch.bfloat16))
-        yield
 
 
 def _as_single(output: Tensor) -> Tensor:
@@ -100,10 +91,9 @@ BF16_AUTOCAST = Trick(
     code='with torch.autocast("cpu", dtype=torch.bfloat16): loss = criterion(model(images), labels)',
     size_means="rows in a batch",
     sizes=(16, 128, 512),
-    pair=lambda rows: Pair(without=_bf16_side(rows, casting=False), with_=_bf16_side(rows, casting=True)),
+    pair=pieces.sides(_bf16_side, casting=(False, True)),
     # Each layer rounds to eight bits, 0.4%, and four layers there and back add up.
-    relative_tolerance=2e-2,
-    absolute_tolerance=1e-2,
+    tolerance=(2e-2, 1e-2),
     # Normalisation over few rows makes much of little: a small batch's gradients move by tens of percent.
     loop_tolerance=0.5,
     on_loop=_in_every_loop,
@@ -130,14 +120,12 @@ def _compiling() -> Iterator[pieces.Used]:
     """Compile each outermost module when it is first called."""
     used, seen = pieces.Used(), WeakSet[nn.Module]()
 
-    def call_compiled(
-        module: nn.Module, call: pieces.Forward, arguments: tuple[object, ...], named: pieces.Arguments
-    ) -> object:
+    def call_compiled(module: nn.Module, call: pieces.Forward, inputs: pieces.Inputs) -> object:
         if module not in seen and any(True for _ in module.parameters()):
             seen.add(module)
             used.note()
             module.compile()
-        return call(*arguments, **named)
+        return call(inputs)
 
     with pieces.calling(call_compiled):
         yield used
@@ -157,8 +145,7 @@ COMPILE = Trick(
     size_means="rows of 1024 values",
     sizes=(16, 256, 1024),
     pair=_compile_pair,
-    relative_tolerance=1e-4,
-    absolute_tolerance=1e-5,
+    tolerance=(1e-4, 1e-5),
     needs="compiler",
     on_loop=_compiling,
 )
@@ -196,11 +183,8 @@ CUDNN_BENCHMARK = Trick(
     code="torch.backends.cudnn.benchmark = True",
     size_means="images in a batch",
     sizes=(4, 32, 256),
-    pair=lambda images: Pair(
-        without=_cudnn_side(images, trying=False), with_=_cudnn_side(images, trying=True)
-    ),
-    relative_tolerance=1e-2,
-    absolute_tolerance=1e-3,
+    pair=pieces.sides(_cudnn_side, trying=(False, True)),
+    tolerance=(1e-2, 1e-3),
     needs="cuda",
     on_loop=lambda: _benchmark(trying=True),
 )
@@ -234,9 +218,8 @@ FUSED_ACTIVATION = Trick(
     rewrite=(r"0\.5 \* (\w+) \* \(1(?:\.0)? \+ torch\.erf\(\1 / .+?\)\)", r"torch.nn.functional.gelu(\1)"),
     size_means="rows of 1024 values",
     sizes=(16, 256, 1024),
-    pair=lambda rows: Pair(without=_gelu_side(rows, _written_out), with_=_gelu_side(rows, gelu)),
-    relative_tolerance=1e-4,
-    absolute_tolerance=1e-5,
+    pair=pieces.sides(_gelu_side, activation=(_written_out, gelu)),
+    tolerance=(1e-4, 1e-5),
 )
 
 
@@ -259,9 +242,7 @@ INPLACE_ACTIVATION = Trick(
     code="torch.nn.ReLU(inplace=True)",
     size_means="images in a batch",
     sizes=(4, 16, 64),
-    pair=lambda images: Pair(
-        without=_inplace_side(images, inplace=False), with_=_inplace_side(images, inplace=True)
-    ),
+    pair=pieces.sides(_inplace_side, inplace=(False, True)),
     on_loop=lambda: pieces.constructing(nn.ReLU, lambda _: {"inplace": True}),
 )
 
@@ -295,10 +276,9 @@ MATMUL_PRECISION = Trick(
     code='torch.set_float32_matmul_precision("medium")',
     size_means="rows and columns of a matrix",
     sizes=(128, 512, 1024),
-    pair=lambda side: Pair(without=_matmul_side(side, "highest"), with_=_matmul_side(side, "medium")),
+    pair=pieces.sides(_matmul_side, precision=("highest", "medium")),
     # Rounding to seven bits moves each argument by 0.4%, and small results are differences of large terms.
-    relative_tolerance=2e-2,
-    absolute_tolerance=3e-2,
+    tolerance=(2e-2, 3e-2),
     loop_tolerance=0.5,
     on_loop=lambda: _matmul_precision("medium"),
 )

@@ -11,9 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from perfkit.features.tricks.trick import Call, Pair
+
 Made = TypeVar("Made")
 Arguments = dict[str, Any]
-Forward = Callable[..., object]
+# The arguments of a module, by place and by name.
+Inputs = tuple[tuple[Any, ...], Arguments]
+Forward = Callable[[Inputs], object]
 Value = TypeVar("Value")
 _NOTHING = object()
 
@@ -33,6 +37,12 @@ def seeded(make: Callable[[], Made]) -> Made:
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(0)
         return make()
+
+
+def sides(make: Callable[..., Call], **option: tuple[object, object]) -> Callable[[int], Pair]:
+    """Return what makes the pair of a size: ``make`` with the option's first value, and with its second."""
+    ((name, (old, new)),) = option.items()
+    return lambda size: Pair(without=make(size, **{name: old}), with_=make(size, **{name: new}))
 
 
 def convolution_net(*, inplace: bool = False) -> nn.Sequential:
@@ -158,8 +168,8 @@ def allowed_threads() -> int:
 
 
 @contextmanager
-def calling(around: Callable[[nn.Module, Forward, tuple[Any, ...], Arguments], object]) -> Iterator[None]:
-    """Route each call of an outermost module through a function of (module, call, arguments, keywords)."""
+def calling(around: Callable[[nn.Module, Forward, Inputs], object]) -> Iterator[None]:
+    """Route each call of an outermost module through a function of (module, call, inputs)."""
     call = nn.Module.__call__
     outermost = True
 
@@ -169,7 +179,7 @@ def calling(around: Callable[[nn.Module, Forward, tuple[Any, ...], Arguments], o
             return call(self, *args, **keywords)
         outermost = False
         try:
-            return around(self, lambda *new, **named: call(self, *new, **named), args, keywords)
+            return around(self, lambda inputs: call(self, *inputs[0], **inputs[1]), (args, keywords))
         finally:
             outermost = True
 

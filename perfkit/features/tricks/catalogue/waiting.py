@@ -76,18 +76,14 @@ def _clearing_side(steps: int, *, clearing: bool) -> Call:
     def train() -> tuple[Tensor, ...]:
         for _ in range(steps):
             if clearing:
-                _clear()
+                torch.cuda.empty_cache()
+                torch.cuda.reset_peak_memory_stats()
+                torch.cuda.synchronize()
             pieces.train_step(model, optimizer, inputs)
         torch.cuda.synchronize()
         return pieces.parameters(model)
 
     return train
-
-
-def _clear() -> None:
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    torch.cuda.synchronize()
 
 
 EMPTY_CACHE_PER_STEP = Trick(
@@ -103,11 +99,8 @@ EMPTY_CACHE_PER_STEP = Trick(
     code="torch.cuda.empty_cache(); torch.cuda.reset_peak_memory_stats(); torch.cuda.synchronize()",
     size_means="training steps",
     sizes=(5, 20, 80),
-    pair=lambda steps: Pair(
-        without=_clearing_side(steps, clearing=False), with_=_clearing_side(steps, clearing=True)
-    ),
-    relative_tolerance=1e-5,
-    absolute_tolerance=1e-6,
+    pair=pieces.sides(_clearing_side, clearing=(False, True)),
+    tolerance=(1e-5, 1e-6),
     needs="cuda",
 )
 
@@ -155,7 +148,7 @@ ITEM_PER_STEP = Trick(
     rewrite=(r"^(\w+) \+= ([^#]+)\.item\(\)([^#]*)$", r"\1 += \2.detach()\3  # after the loop: \1.item()"),
     size_means="training steps",
     sizes=(5, 20, 80),
-    pair=lambda steps: Pair(without=_item_side(steps, _read_each), with_=_item_side(steps, _read_once)),
+    pair=pieces.sides(_item_side, total=(_read_each, _read_once)),
 )
 
 
@@ -185,11 +178,8 @@ ONE_THREAD = Trick(
     code="torch.set_num_threads(1)",
     size_means="rows in a batch",
     sizes=(16, 128, 512),
-    pair=lambda rows: Pair(
-        without=_one_side(rows, threads=pieces.allowed_threads()), with_=_one_side(rows, threads=1)
-    ),
-    relative_tolerance=1e-4,
-    absolute_tolerance=1e-5,
+    pair=pieces.sides(_one_side, threads=(pieces.allowed_threads(), 1)),
+    tolerance=(1e-4, 1e-5),
     excludes=("thread_count",),
     on_loop=lambda: pieces.threads_set_to(1),
 )
@@ -246,12 +236,11 @@ PINNED_MEMORY = Trick(
     code="DataLoader(dataset, pin_memory=True); images.to(device, non_blocking=True)",
     size_means="rows in a batch",
     sizes=(64, 1024, 8192),
-    pair=lambda rows: Pair(without=_pinned_side(rows, pinned=False), with_=_pinned_side(rows, pinned=True)),
+    pair=pieces.sides(_pinned_side, pinned=(False, True)),
     on_loop=_pinning,
     between_steps=True,
     rewrite=(r"^([^#]*DataLoader\([^#]+)\)$", r"\1, pin_memory=True)"),
-    relative_tolerance=1e-5,
-    absolute_tolerance=1e-6,
+    tolerance=(1e-5, 1e-6),
     needs="cuda",
 )
 
@@ -279,11 +268,8 @@ THREAD_COUNT = Trick(
     code="torch.set_num_threads(len(os.sched_getaffinity(0)))",
     size_means="rows and columns of a matrix",
     sizes=(64, 512, 1024),
-    pair=lambda side: Pair(
-        without=_all_side(side, threads=1), with_=_all_side(side, threads=pieces.allowed_threads())
-    ),
-    relative_tolerance=1e-4,
-    absolute_tolerance=1e-5,
+    pair=pieces.sides(_all_side, threads=(1, pieces.allowed_threads())),
+    tolerance=(1e-4, 1e-5),
     excludes=("one_thread",),
     on_loop=lambda: pieces.threads_set_to(pieces.allowed_threads()),
 )
