@@ -22,7 +22,6 @@ from perfkit.repo.kept_branch import files_to_keep, pull_branch, push_branch
 
 Result = TypeVar("Result")
 Done = TypeVar("Done", Compaction, Merge, Repair)
-_MESSAGE = "Add measurements"
 
 
 def list_runs(ledger: Path) -> list[RunSummary]:
@@ -79,7 +78,7 @@ def push_ledger(project: Project, folder: Path, *, branch: str, remote: str) -> 
     if next(files_to_keep(folder), None) is None:
         return f"there is no ledger in {folder}: nothing was measured"
     try:
-        pushed = push_branch(_top(project), branch, folder, remote=remote, message=_MESSAGE)
+        pushed = push_branch(_top(project), branch, folder, remote=remote)
     except RepositoryError as error:
         raise RepositoryError(f"{error}; a GitHub job needs `permissions: contents: write`") from error
     place = f"{remote}/{branch}"

@@ -184,10 +184,18 @@ def listed_if_readable(folder: Path, pattern: str) -> list[Path]:
 
 def is_abandoned(temporary: Path) -> bool:
     """Whether the process that wrote a temporary file is dead: it would hold its lock."""
-    try:
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
+    with contextlib.suppress(OSError):
+        return _can_lock(temporary, os.O_RDWR)
+    return False
+
+
+def is_locked(folder: Path) -> bool:
+    """Return whether a process holds the lock of a folder, as far as the file system has locks."""
+    return not _can_lock(folder, os.O_RDONLY)
+
+
+def _can_lock(place: Path, mode: int) -> bool:
+    descriptor = os.open(place, mode | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -195,18 +203,6 @@ def is_abandoned(temporary: Path) -> bool:
     finally:
         os.close(descriptor)
     return True
-
-
-def is_locked(folder: Path) -> bool:
-    """Return whether a process holds the lock of a folder, as far as the file system has locks."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def begin_hidden_folder(folder: Path) -> None:

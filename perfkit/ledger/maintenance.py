@@ -267,7 +267,6 @@ def repair(
     ledger: Path,
     *,
     dry_run: bool = False,
-    on_step: OnStep = ignore_log,
     log: Callable[[str], None] = ignore_log,
     progress: Callable[[float], None] = lambda _: None,
 ) -> Repair:
@@ -286,13 +285,12 @@ def repair(
                     why="its run was cut off",
                     to=one.file.name,
                 )
-                for one in recover(ledger, on_step=on_step)
+                for one in recover(ledger)
                 if one.file is not None
             ]
         for _ in range(_MOST_ROUNDS):
             found, checks = verify(ledger, log=log, progress=progress)
-            repairer = _Repairer(ledger, checks, dry_run=dry_run, on_step=on_step)
-            done = list(repairer.actions(found.problems))
+            done = list(_Repairer(ledger, checks, dry_run=dry_run).actions(found.problems))
             actions += done
             if dry_run or not done:
                 break
@@ -312,11 +310,10 @@ def _untouched(problems: Sequence[Problem], actions: Sequence[Action]) -> tuple[
 class _Repairer:
     """One round of a repair; with ``dry_run`` it only lists the actions."""
 
-    def __init__(self, ledger: Path, checks: Sequence[FileCheck], *, dry_run: bool, on_step: OnStep) -> None:
+    def __init__(self, ledger: Path, checks: Sequence[FileCheck], *, dry_run: bool) -> None:
         self._ledger = ledger
         self._checks = checks
         self._dry_run = dry_run
-        self._on_step = on_step
 
     def actions(self, problems: Sequence[Problem]) -> Iterator[Action]:
         """Yield each action once it is done."""
@@ -374,7 +371,6 @@ class _Repairer:
     def _remove(self, file: Path, why: str) -> Action:
         if not self._dry_run:
             file.unlink(missing_ok=True)
-            self._on_step("file removed")
         return self._action("removed", file, why)
 
     def _quarantine(self, file: Path, why: str) -> Action:
@@ -389,7 +385,6 @@ class _Repairer:
             file.rename(target)
             sync_folder(target.parent)
             sync_folder(file.parent)
-            self._on_step("file moved into quarantine")
             if file.parent.name == STAGED_FOLDER:
                 end_hidden_folder(file.parent)
         return self._action("quarantined", file, why, str(target.relative_to(self._ledger)))
@@ -398,7 +393,7 @@ class _Repairer:
         if self._dry_run:
             return self._action("rewritten", file, why)
         ends = {short_run_id(run) for run in runs}
-        target, _ = _put_together([file], listing, without=ends, on_step=self._on_step)
+        target, _ = _put_together([file], listing, without=ends)
         return self._action("rewritten", file, why, target.name)
 
     def _action(self, kind: ActionKind, file: Path, why: str, to: str | None = None) -> Action:

@@ -17,7 +17,7 @@ from perfkit.model.history import CommitFacts
 from perfkit.repo.code_units import changed_functions
 from perfkit.repo.files import OUTPUTS, is_code
 from perfkit.repo.filtered import unchanged_files
-from perfkit.repo.git import git_error, is_shallow, list_with_git, read_blobs, run_git, try_git
+from perfkit.repo.git import git_error, is_shallow, list_with_git, printable, read_blobs, run_git, try_git
 
 COMMIT_VARIABLE = "PERFKIT_COMMIT"
 _SHA = re.compile(r"[0-9a-f]{40}")
@@ -203,8 +203,7 @@ def _read_commits(top: Path, shas: Collection[str]) -> dict[str, Commit]:
 
 
 def _describe(text: str) -> Commit:
-    # Bytes that are not UTF-8 are replaced, since printing or storing them would raise.
-    sha, time, message = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split("\n", 2)
+    sha, time, message = printable(text).split("\n", 2)
     return Commit(sha=sha, time=datetime.fromtimestamp(int(time), tz=UTC), subject=message.partition("\n")[0])
 
 
@@ -230,17 +229,10 @@ def commit_facts(start: Path, shas: Iterable[str]) -> dict[str, CommitFacts]:
     listed = list_with_git(top, *_DESCRIBED, *order, "--format=%H%n%ct%n%an%n%s")
     facts: dict[str, CommitFacts] = {}
     for place, entry in enumerate(listed):
-        sha, time, author, subject = (
-            entry.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split("\n", 3)
-        )
+        sha, seconds, author, subject = printable(entry).split("\n", 3)
         if sha in wanted:
-            facts[sha] = CommitFacts(
-                sha=sha,
-                subject=subject,
-                time=datetime.fromtimestamp(int(time), tz=UTC),
-                author=author,
-                place=place,
-            )
+            time = datetime.fromtimestamp(int(seconds), tz=UTC)
+            facts[sha] = CommitFacts(sha=sha, subject=subject, time=time, author=author, place=place)
     return facts
 
 

@@ -341,10 +341,11 @@ def _named_branches(lines: Sequence[str]) -> list[tuple[str, str]]:
     return sorted({(url, ref or "HEAD") for url, ref in found if not _COMMIT.fullmatch(ref)})
 
 
-def _named_places(lines: Sequence[str], folder: Path | None = None) -> list[Path]:
+def _named_places(lines: Sequence[str]) -> list[Path]:
     """Return the local files and folders that requirements and their included files name."""
     found: dict[Path, None] = {}
-    waiting = [(line, folder) for line in lines]
+    here = Path.cwd()
+    waiting = [(line, here) for line in lines]
     while waiting:
         line, within = waiting.pop()
         try:
@@ -357,7 +358,7 @@ def _named_places(lines: Sequence[str], folder: Path | None = None) -> list[Path
             # An included file may have any name; another word is a path where it looks like one.
             if not place or not (includes or "/" in place or place in {".", ".."}):
                 continue
-            for begin in (Path.cwd(), *([within] if within else [])):
+            for begin in (here, within):
                 one = (begin / place).resolve()
                 if one in found or not one.exists():
                     continue

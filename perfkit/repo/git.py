@@ -176,3 +176,8 @@ def _filters_off(place: Path) -> dict[str, str]:
     drivers = {key.rpartition(".")[0] for key in (configured or "").split("\0") if key}
     off = {"clean": "", "smudge": "", "process": "", "required": "false"}
     return {f"{driver}.{key}": value for driver in sorted(drivers) for key, value in off.items()}
+
+
+def printable(text: str) -> str:
+    """Replace what is not UTF-8 in an output of git, since printing or storing it would raise."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -10,6 +10,7 @@ from perfkit.repo.git import run_git, run_git_checkout, try_git
 from perfkit.temporary import temporary_folder
 
 _ATTEMPTS = 5
+_MESSAGE = "Add measurements"
 _SIGNATURE = {
     "GIT_AUTHOR_NAME": "perfkit",
     "GIT_AUTHOR_EMAIL": "perfkit@localhost",
@@ -37,11 +38,11 @@ def pull_branch(top: Path, branch: str, folder: Path, *, remote: str) -> int | N
     return len(missing)
 
 
-def push_branch(top: Path, branch: str, folder: Path, *, remote: str, message: str) -> bool:
+def push_branch(top: Path, branch: str, folder: Path, *, remote: str) -> bool:
     """Add the files of a folder to a remote's branch; return whether there was anything to add."""
     for attempt in range(_ATTEMPTS):
         tip = _fetch(top, branch, remote)
-        commit = _commit(top, folder, tip, message)
+        commit = _commit(top, folder, tip)
         if commit is None:
             return False
         try:
@@ -62,7 +63,7 @@ def _fetch(top: Path, branch: str, remote: str) -> str | None:
     return try_git(top, "rev-parse", "--verify", f"refs/perfkit/{branch}")
 
 
-def _commit(top: Path, folder: Path, tip: str | None, message: str) -> str | None:
+def _commit(top: Path, folder: Path, tip: str | None) -> str | None:
     with temporary_folder() as aside:
         index = {"GIT_INDEX_FILE": str(aside / "index"), **_SIGNATURE}
         if tip is not None:
@@ -76,7 +77,7 @@ def _commit(top: Path, folder: Path, tip: str | None, message: str) -> str | Non
         if tip is not None and tree == try_git(top, "rev-parse", f"{tip}^{{tree}}"):
             return None
         parent = () if tip is None else ("-p", tip)
-        return _git(top, ("commit-tree", tree, *parent, "-m", message), index)
+        return _git(top, ("commit-tree", tree, *parent, "-m", _MESSAGE), index)
 
 
 def _to_add(top: Path, folder: Path, tip: str | None) -> Iterator[str]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from perfkit.errors import RepositoryError
 from perfkit.model.comparisons import SHOWN_DIGITS, Acceptance, is_placeholder
 from perfkit.repo.files import is_code
-from perfkit.repo.git import list_with_git, run_git, try_git
+from perfkit.repo.git import list_with_git, printable, run_git, try_git
 from perfkit.repo.working_tree import without_outputs
 
 KEY = "Perf-Accept"
@@ -72,8 +72,7 @@ def _log(top: Path, base_sha: str, head_sha: str, form: str) -> list[str]:
             f"git cannot list the commits from {base_sha[:10]} to {head_sha[:10]};"
             " `git fetch --unshallow` brings history that a shallow clone lacks"
         ) from error
-    # Bytes that are not UTF-8 are replaced, since printing or storing them would raise.
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split("\0")[:-1]
+    return printable(text).split("\0")[:-1]
 
 
 def patch_of(top: Path, first: str, last: str, *, ignored: Sequence[Path]) -> str | None:

@@ -151,7 +151,11 @@ class _ColumnOf:
 
     @functools.cached_property
     def _alternating(self) -> frozenset[tuple[str, str]]:
-        return frozenset((one.run_id, one.commit) for one in self._timed if _is_alternating(one))
+        return frozenset(
+            (one.run_id, one.commit)
+            for one in self._timed
+            if (one.side == "base" if one.source in OF_PAIRS else one.block is not None)
+        )
 
     @functools.cached_property
     def _same(self) -> SameCode:
@@ -171,7 +175,8 @@ class _ColumnOf:
         own = self._by_commit.get(sha)
         if not own:
             return None
-        if len(own) == 1 and own[0].status == "ok" and own[0].n and not _is_beside_others(own[0]):
+        is_single = len(own) == 1 and own[0].source not in OF_PAIRS and own[0].block is None
+        if is_single and own[0].status == "ok" and own[0].n:
             return _measured_cell(own, sha, self._version)
         newest = max(own, key=lambda one: one.recorded_at)
         failed = [one for one in own if one.run_id == newest.run_id and one.status != "ok" and one.compared]
@@ -197,14 +202,6 @@ class _ColumnOf:
 
 def _kind(one: Measured) -> Kind:
     return Kind(one.benchmark, one.version, one.machine_id, one.env_id)
-
-
-def _is_beside_others(one: Measured) -> bool:
-    return one.source in OF_PAIRS or one.block is not None
-
-
-def _is_alternating(one: Measured) -> bool:
-    return one.side == "base" if one.source in OF_PAIRS else one.block is not None
 
 
 def _failure(failed: Sequence[Measured], own: Sequence[Measured], run_id: str) -> str | None:
