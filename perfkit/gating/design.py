@@ -292,6 +292,9 @@ class Forecast:
             f"{number} of {counted(of, 'benchmark')} {'was' if number == 1 else 'were'} not reached, since"
             f" the budget of {human_seconds(budget_s)} was over before"
         )
+        if not any(self.costs_s):
+            # No launch has shown what they take.
+            return f"{text} any launch: choose a larger --budget, or fewer with --select EXPR"
         if changed is not None:
             verb = "is" if changed == 1 else "are"
             left = f"{changed} of these {verb} left" if changed else "all of these were reached"

@@ -336,7 +336,9 @@ class SequentialComparison:
             self.launches.expect(max(differing))
 
     def _next_nodes(self) -> list[str]:
-        chosen = share_out(self._candidates(), self._left_s())
+        left_s = self._left_s()
+        # What no launch has shown yet costs nothing by the estimates, so it would fit into no time at all.
+        chosen = share_out(self._candidates(), left_s) if left_s > 0 else ()
         return [node for node in self.states if node in chosen]
 
     def _nodes_after_the_deadline(self) -> list[str]:
