@@ -322,7 +322,8 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
         # A function that calls all the others is no place to change.
         inner = [one for one in reading.functions if one.cumulative_s < _NEARLY_ALL * reading.total_s]
         slowest = sorted(inner or reading.functions, key=attrgetter("cumulative_s"), reverse=True)
-        table = _time_table("own code, by cumulative time", slowest[:_FEW_STEPS], "cumulative_s", reading)
+        title = f"own code, under cProfile ({human_seconds(reading.total_s)})"
+        table = _time_table(title, slowest[:_FEW_STEPS], "cumulative_s", reading)
     more = f" (and {counted(len(found) - 1, 'other warning')})" if len(found) > 1 else ""
     saved = next((name for name in summary.artifacts if name == f"{summary.name}.json"), None)
     return Group(
@@ -508,7 +509,7 @@ def _bound(main: PassSummary, balance: Balance) -> str:
         return ""
     word = "input-bound" if loader_s > model_s else "not input-bound"
     delivered, taken = f"{human_calls(each / loader_s)} samples/s", human_calls(each / model_s)
-    return f"{word}: the loader could deliver {delivered}, the model takes {taken}"
+    return f"{word}: the loader could deliver {delivered}, the model takes {taken} samples/s"
 
 
 def _hook_cost(balance: Balance) -> str:

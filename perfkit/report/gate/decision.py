@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,12 +29,13 @@ from perfkit.report.counts import amount_text
 from perfkit.report.gate import wording
 from perfkit.report.gate.counters import count_title
 from perfkit.report.names import short_names
-from perfkit.report.surroundings import package_search
+from perfkit.report.surroundings import options_of, package_search
 from perfkit.units import counted, human_seconds, listed
 
 Report = GateReport | ApartReport
 Names = Mapping[str, str]
 _Judged = TypeVar("_Judged", Comparison, ExactComparison)
+_SHA_DIGITS = 10
 _WORDS = {
     EXIT_PASS: "PASS",
     EXIT_REGRESSED: "FAIL",
@@ -122,7 +124,8 @@ def next_step(report: GateReport, names: Names) -> tuple[str, str | None]:
         needs = [one.need for one in report.comparisons if one.need is not None and wording.decides(one)]
         most = max(needs, key=lambda need: need.launches, default=None)
         about = f" ({wording.need_text(most).removeprefix('needs ')})" if most else ""
-        return f"{again_step(report)}{about}", None
+        command = reproducing_command(report, digits=_SHA_DIGITS) if report.from_ledger else None
+        return f"{again_step(report)}{about}", command
     found: list[Comparison | ExactComparison] = [*wording.in_order(report.comparisons), *report.exact]
     commands = [wording.accept_command(one, _name(one, names)) for one in found if wording.can_accept(report)]
     wanted = list(dict.fromkeys(filter(None, commands)))
@@ -137,14 +140,26 @@ def next_step(report: GateReport, names: Names) -> tuple[str, str | None]:
     if wording.waits_for_person(report):
         return "have a person look at what the change edits, who accepts it with a reason", wanted[0]
     others = f", and likewise for {counted(len(wanted) - 1, 'other')}" if len(wanted) > 1 else ""
-    return f"make it pass, or accept it with a reason{others}", wanted[0]
+    return f"fix it, or accept it with a reason{others}", wanted[0]
 
 
 def again_step(report: GateReport) -> str:
     """Return what to do about benchmarks that are undecided: a gate of commits goes on where it ended."""
     if report.base.dirty or report.head.dirty:
         return "run it again with a larger --budget"
-    return "run the same command again, which continues from here"
+    same = "gate them again" if report.from_ledger else "run the same command again"
+    return f"{same}, which continues from here"
+
+
+def reproducing_command(report: GateReport, *, digits: int) -> str | None:
+    """Return the command that gates the same commits, None where these do not name all that was measured."""
+    if report.base.dirty or report.head.dirty or (report.base_environment is not None and not report.wanted):
+        return None
+    margins = {one.margin for one in report.comparisons}
+    margin = ["--margin", wording.percent(*margins).replace(" ", "")] if len(margins) == 1 else []
+    options = [*(margin if wording.is_timed(report) else ["--exact-only"]), *options_of(report.wanted)]
+    commits = (report.base.sha[:digits], report.head.sha[:digits])
+    return shlex.join(["perfkit", "gate", "--base", commits[0], "--head", commits[1], *options])
 
 
 def left_open(report: GateReport, names: Names) -> str:
@@ -339,7 +354,8 @@ def _of_results(
         yield from _of_named_counts(named, names)
     several = counted(len(counts), "count")
     if counts and report.exit_code == EXIT_REGRESSED:
-        yield f"{several} grew by more than is allowed ({_largest(counts, names)})"
+        limits = "its limit" if len(counts) == 1 else "their limits"
+        yield f"{several} grew beyond {limits} ({_largest(counts, names)})"
     elif counts and report.exit_code == EXIT_NOT_MEASURED:
         yield f"{several} that {'decides' if len(counts) == 1 else 'decide'} could not be counted on head"
     elif counts and report.exit_code == EXIT_INCONCLUSIVE:
@@ -348,7 +364,7 @@ def _of_results(
         yield f"whether {several} grew is open: {why}"
     elif counts:
         grew = "the count did not grow" if len(counts) == 1 else f"none of {several} grew"
-        yield f"{grew} by more than is allowed"
+        yield f"{grew} beyond its limit"
     yield from accepted
 
 
@@ -406,10 +422,10 @@ def _in_typical_calls(causes: Sequence[Comparison], names: Names) -> str:
     if not typical:
         return ""
     most = max(typical, key=lambda one: one.other.high if one.other else 0.0)
-    whose = "" if len(typical) == len(causes) else f", for {len(typical)} of {len(causes)}"
+    whose = "T" if len(typical) == len(causes) else f"For {len(typical)} of {len(causes)} t"
     which = "" if len(causes) == 1 else f", {_name(most, names)}"
     bound = f"{wording.at_most(most.other)}{which}"
-    return f"That is in a typical call{whose}; the mean of all calls is known less well ({bound})."
+    return f"{whose}hat holds for a typical call; the mean, with rare slow calls, is less certain ({bound})."
 
 
 def _some(report: Report, comparisons: Sequence[Comparison]) -> str:

@@ -35,13 +35,14 @@ from perfkit.report.gate.decision import (
     decision_word,
     left_open,
     reading_guide,
+    reproducing_command,
 )
 from perfkit.report.gate.measuring import measuring_markdown
 from perfkit.report.gate.terminal import first_of_many
 from perfkit.report.history import sparkline
 from perfkit.report.markdown_table import cell_code, code, collapsed, escape, table_head, table_row
 from perfkit.report.names import short_names
-from perfkit.report.surroundings import difference_of_sides, options_of, package_search
+from perfkit.report.surroundings import difference_of_sides, package_search
 from perfkit.units import counted, human_seconds
 
 _HEADINGS = ("Benchmark", "Base", "Head", "Change", "Interval", "Verdict", "Launches")
@@ -54,6 +55,7 @@ _EXPLAINED = "Every word and number is explained in perfkit's docs/gate.md."
 # A table of more benchmarks hides what moved among what did not.
 _LONG_TABLE = 10
 # This many remarks on benchmarks stand open.
+_WHOLE_SHA = 40
 _MOST_OPEN = 3
 _LINE_BREAK = "\\\n"
 # A picture of fewer runs shows nothing.
@@ -267,13 +269,7 @@ def _footer(report: GateReport) -> Iterator[str]:
         yield _rules(report)
     if report.base.dirty or report.head.dirty:
         yield "Not to be reproduced from commits: uncommitted changes were measured."
-    elif report.base_environment is None or report.wanted:
-        margins = {one.margin for one in report.comparisons}
-        margin = ["--margin", wording.percent(*margins).replace(" ", "")] if len(margins) == 1 else []
-        options = [*(margin if wording.is_timed(report) else ["--exact-only"]), *options_of(report.wanted)]
-        command = shlex.join(
-            ["perfkit", "gate", "--base", report.base.sha, "--head", report.head.sha, *options]
-        )
+    elif (command := reproducing_command(report, digits=_WHOLE_SHA)) is not None:
         is_target = any(one.benchmark.name.startswith(TARGET_FILE) for one in report.comparisons)
         of_target = " with the same `--target`" if is_target else ""
         yield f"Reproduce: {code(command)}{of_target}"

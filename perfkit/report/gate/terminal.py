@@ -147,7 +147,7 @@ def _short_closing(report: GateReport, names: Mapping[str, str]) -> Iterator[Ren
     run, took = report.run_id[-_ID_DIGITS:], human_seconds(report.wall_s)
     again = "--verbose" if report.unrecorded is not None else f"perfkit ledger judge {run} --verbose"
     yield from _next(report, names)
-    yield Text(f"all numbers ({took}{notes}): {again}", style="dim")
+    yield Text(f"took {took}{notes}; all numbers: {again}", style="dim")
 
 
 @dataclass(frozen=True)
