@@ -145,6 +145,9 @@ class ChildPlugin:
         self._why_ended: str | None = None
         self._errors: list[dict[str, object]] = []
         self._files: set[str] = set()
+        # How long each file took to import, and when the present one began.
+        self._seconds: dict[str, float] = {}
+        self._began = 0.0
         self._overruled: list[str] = []
         self._outcomes: dict[str, tuple[str, str | None]] = {}
         self._device_full: set[str] = set()
@@ -181,6 +184,7 @@ class ChildPlugin:
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
         """Write down what is collected now, since the import of a file may take long."""
         if isinstance(collector, pytest.File):
+            self._began = time.monotonic()
             seed_generators(self._import_seed, collector.nodeid)
         if self._lists and isinstance(collector, pytest.File):
             Path(os.environ["TMPDIR"], COLLECTING).write_text(collector.nodeid, encoding="utf-8")
@@ -234,6 +238,7 @@ class ChildPlugin:
                 "kind": "collected",
                 "items": items,
                 "files": sorted(self._files),
+                "seconds": self._seconds,
                 "errors": self._errors,
                 "overruled": sorted(set(self._overruled)),
                 "asv": None if self.asv is None else {"left_out": self.asv.left_out},
@@ -244,6 +249,8 @@ class ChildPlugin:
         """Keep the message of a file that could not be imported, or that skips itself as a whole."""
         tests = [one.nodeid for one in report.result if isinstance(one, pytest.Item)]
         self._files |= {node.partition("::")[0] for node in (tests if report.passed else [report.nodeid])}
+        if report.nodeid.endswith(".py"):
+            self._seconds[report.nodeid] = time.monotonic() - self._began
         if report.passed:
             return
         file = self._root / report.nodeid.partition("::")[0]

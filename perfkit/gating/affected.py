@@ -167,6 +167,7 @@ def _fixed(units: Units) -> Counter[Item]:
 class Decision:
     """Why each affected benchmark may differ, and by which hash the code of the others is the same.
 
+    Others ``skipped`` themselves on both sides, for a reason.
     ``everything`` is why all are affected, None where that depends on the benchmark. ``loaded`` are own files
     of which anything ran, and the timed calls of ``direct`` benchmarks run functions that differ.
     ``first_only`` has the benchmarks whose later calls run less than half of what the first one runs,
@@ -176,6 +177,7 @@ class Decision:
 
     affected: Mapping[str, str]
     same: Mapping[str, str]
+    skipped: Mapping[str, str] = field(default_factory=dict)
     functions: tuple[ChangedFunction, ...] = ()
     everything: str | None = None
     loaded: frozenset[str] = frozenset()
@@ -191,9 +193,11 @@ def decide(nodes: Sequence[str], traces: Mapping[Side, SideTrace], changed: Chan
     why = deciding.why_all()
     found = {node: why or deciding.why(node) for node in nodes}
     affected = {node: why for node, why in found.items() if why is not None}
+    skipped = {node: why for node, why in traces["head"].skipped.items() if node not in affected}
     return Decision(
         affected=affected,
-        same={node: deciding.digest(node) for node in nodes if node not in affected},
+        same={node: deciding.digest(node) for node in nodes if node not in affected | skipped},
+        skipped=skipped,
         functions=tuple(deciding.functions(nodes)),
         everything=why,
         loaded=deciding.imported,
@@ -309,6 +313,8 @@ class _Deciding:
         """Return why a benchmark may be affected, None where it cannot be."""
         if any(node not in self.traces[side].ran for side in SIDES):
             return "it did not pass while it was traced"
+        if len({node in self.traces[side].skipped for side in SIDES}) > 1:
+            return "it skips itself on one side alone"
         base, head = (self.traces[side].ran[node] for side in SIDES)
         return next(iter((*base.unknown, *head.unknown)), None) or self._why_ran(base, head, "")
 

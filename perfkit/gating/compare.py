@@ -83,6 +83,8 @@ _NAMED_ONE_BY_ONE = 100
 _CHECKED_SHARE = 0.1
 # So may the times to import, and, where timing took all of it, counting and the look at gains.
 _SHARE_AFTER, _LEAST_AFTER_S = 0.1, 3.0
+# A launch whose processes first import for longer begins that late at most.
+_LATE_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,6 +316,7 @@ class _Comparing:
         timing.keep = lambda measured: self.run.add(list(launch_rows(measured, self._compared, self.context)))
         timing.announce = self._announce
         timing.after_s = self._counting_s
+        timing.late_s = max(_LATE_S, _SHARE_AFTER * self.method.budget_s)
         timing.go_on_s = self.method.go_on_s
         timing.announce_going_on = self._announce_going_on
         if self.method.fail_fast:
@@ -323,9 +326,21 @@ class _Comparing:
             self.sides.launcher.warm_up(self.surveyed.libraries)
             self.sides.launcher.narrow(self._compared)
             self.progress.info("measuring")
-            self.sides.launcher.prepare()
+            if not timing.has_time and not self.method.go_on_s:
+                timing.left_out = self._without_changed_files()
+            if timing.has_time or self.method.go_on_s:
+                self.sides.launcher.prepare()
             timing.run(schedule(seed=self.method.seed), self.progress)
         return timing
+
+    def _without_changed_files(self) -> frozenset[str]:
+        """Import only the files of benchmarks that run changed functions; return the benchmarks of others."""
+        changed = {name.partition("::")[0] for name, one in self._compared.items() if one.changed}
+        left_out = frozenset(name for name in self._compared if name.partition("::")[0] not in changed)
+        if not changed:
+            return frozenset()
+        self.sides.launcher.narrow(name for name in self._compared if name not in left_out)
+        return left_out
 
     def _counting_s(self, state: BenchmarkState) -> float:
         if not self.method.counted or state.launch_s is None or state.call_s is None:
@@ -396,6 +411,7 @@ class _Comparing:
                     with_results=method.timed,
                     base_own=self.surveyed.base_own,
                     mend=self.sides.missing.bring,
+                    until=math.inf if timing is None else until,
                 )
             )
         results.append(left_out(waiting, counted, method.counter_policy))

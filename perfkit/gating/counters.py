@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -104,6 +105,7 @@ def count_compared(
     with_results: bool = False,
     base_own: Collection[str] | None = None,
     mend: Mend = mend_nothing,
+    until: float = math.inf,
 ) -> CountResult:
     """Count each benchmark on both sides at once; where the counts ``decide``, a failure is a finding.
 
@@ -112,7 +114,7 @@ def count_compared(
     Where they do not decide, counts that failed on head alone are missing, with the reason. ``log`` receives
     the node id of each benchmark before it is counted. All are counted again if ``mend`` did something about
     the failures. ``base_own`` are the benchmarks that base has without head's files, None where both sides
-    have all.
+    have all. Those that differ are counted again unless that ends after ``until``, on the monotonic clock.
     """
     known = {one.benchmark.name: one for one in compared}
     asked = frozenset(one.benchmark.name for one in compared if with_results and one.result is not False)
@@ -129,8 +131,12 @@ def count_compared(
     counts = {side: dict(found.counts[side]) for side in SIDES}
     reports = [found.reports]
     results = compare_calls(found, {node: known[node] for node in known if node in asked}, launcher)
-    if moved := [node for node in known if _moved(counts, node)]:
-        # Counts that depend on inputs drawn at random, or on the hash seed, do not repeat in other processes.
+    moved = [node for node in known if _moved(counts, node)]
+    # Counts that depend on inputs drawn at random, or on the hash seed, do not repeat in other processes.
+    if moved and time.monotonic() + launcher.collected_s > until:
+        for side in SIDES:
+            counts[side] |= {node: _without_values(counts[side][node]) for node in moved}
+    elif moved:
         launcher.renew(alone=True)
         again = _counted(launcher, moved, known, log=log)
         reports.append(again.reports)
@@ -199,6 +205,11 @@ def _moved(counts: Mapping[Side, Mapping[str, Counts]], node: str) -> bool:
         for name in base.keys() & head.keys()
         for old, new in [(base[name].values[-1], head[name].values[-1])]
     )
+
+
+def _without_values(found: Counts) -> Counts:
+    lost = {one.metric: NO_TIME for one in found.counts}
+    return Counts(counts=(), not_counted={**found.not_counted, **lost})
 
 
 def _not_counted(base: Counts, failure: Failure) -> Counts:

@@ -107,15 +107,21 @@ def cover(
     covered = Covered(survey=surveyed, coverage=coverage, loaded=loaded, notes=notes)
     if time_all:
         return covered
-    findings = (
+    findings = [
         finding_on(one, "SAME CODE", f"{_SAME} ({decision.same[one.benchmark.name]})")
         for one in compared
         if one.benchmark.name in decision.same
-    )
+    ]
+    findings += [
+        finding_on(one, "SKIPPED", f"on both sides: {decision.skipped[one.benchmark.name]}")
+        for one in compared
+        if one.benchmark.name in decision.skipped
+    ]
+    found = {one.benchmark.name for one in findings}
     kept = replace(
         surveyed,
-        compared=tuple(one for one in surveyed.compared if one.benchmark.name not in decision.same),
-        numbers=tuple(one for one in surveyed.numbers if one.benchmark.name not in decision.same),
+        compared=tuple(one for one in surveyed.compared if one.benchmark.name not in found),
+        numbers=tuple(one for one in surveyed.numbers if one.benchmark.name not in found),
         findings=(*surveyed.findings, *findings),
     )
     return replace(covered, survey=kept)

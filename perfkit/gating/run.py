@@ -81,6 +81,10 @@ class Launches(Protocol):
     def group_s(self) -> float:
         """The seconds that beginning a group takes for each of its launches."""
 
+    @property
+    def next_s(self) -> float:
+        """The seconds that pass until the next launch begins, as a new group has to import first."""
+
     def prepare(self) -> None:
         """Get ready for the next launch: begin a new group when the present one has had its launches."""
 
@@ -220,9 +224,10 @@ class SequentialComparison:
     ``deadline`` is a reading of ``clock``, a monotonic clock in seconds; ``now`` returns the date. ``keep``
     is called with what each launch measured before the next one is made, and ``announce`` once, after the
     first launch. Of the time that is left, ``after_s`` seconds of each benchmark are kept for
-    the counting that follows. Where the deadline leaves something undecided, measuring goes on for
-    ``go_on_s`` seconds after it, and ``announce_going_on`` is called before. As soon as what was found
-    ``is_enough``, it is ``stopped``. ``watch`` returns what disturbed the machine since its last call.
+    the counting that follows, and no launch begins more than ``late_s`` seconds after it. Where the deadline
+    leaves something undecided, measuring goes on for ``go_on_s`` seconds after it, and ``announce_going_on``
+    is called before. As soon as what was found ``is_enough``, it is ``stopped``. Those ``left_out`` get no
+    launch. ``watch`` returns what disturbed the machine since its last call.
     """
 
     launches: Launches
@@ -232,6 +237,8 @@ class SequentialComparison:
     keep: Callable[[Sequence[MeasuredLaunch]], None] = lambda _: None
     announce: Callable[[Forecast], None] = lambda _: None
     after_s: Callable[[BenchmarkState], float] = lambda _: 0.0
+    late_s: float = math.inf
+    left_out: frozenset[str] = frozenset()
     go_on_s: float = 0.0
     announce_going_on: Callable[[Forecast], None] = lambda _: None
     is_enough: Callable[[Sequence[Comparison]], bool] = lambda _: False
@@ -289,7 +296,7 @@ class SequentialComparison:
             costs_s=[seconds for seconds, _ in costs],
             changed_costs_s=[seconds for seconds, changed in costs if changed],
             after_s=self._kept_s(),
-            left_s=self._left_s(),
+            left_s=self._left_s() - (0.0 if self._groups else self.launches.next_s),
         )
 
     def _launch(self, slot: Slot, nodes: Sequence[str]) -> None:
@@ -335,10 +342,18 @@ class SequentialComparison:
         if differing:
             self.launches.expect(max(differing))
 
+    @property
+    def has_time(self) -> bool:
+        """Whether the next launch begins before the deadline, or not much later."""
+        return self.launches.next_s <= self._left_s() + self.late_s
+
     def _next_nodes(self) -> list[str]:
         left_s = self._left_s()
         # What no launch has shown yet costs nothing by the estimates, so it would fit into no time at all.
-        chosen = share_out(self._candidates(), left_s) if left_s > 0 else ()
+        if left_s <= 0 or not self.has_time:
+            return []
+        candidates = [one for one in self._candidates() if one.node not in self.left_out]
+        chosen = share_out(candidates, left_s)
         return [node for node in self.states if node in chosen]
 
     def _nodes_after_the_deadline(self) -> list[str]:
@@ -490,11 +505,19 @@ class LockstepLaunches:
         """The seconds that beginning a group takes for each of its launches."""
         return self._launcher.collected_s / self._share() if self._launcher.serves else 0.0
 
+    @property
+    def next_s(self) -> float:
+        """The seconds that pass until the next launch begins, as a new group has to import first."""
+        return self._launcher.collected_s if self._is_complete else self._launcher.next_s
+
+    @property
+    def _is_complete(self) -> bool:
+        return self._made > 0 and self._made >= self._share()
+
     def prepare(self) -> None:
         """Begin a new group when the present one has had its launches."""
-        share = self._share()
-        if self._made and self._made >= share:
-            self._alone = self._launcher.serves and share == 1
+        if self._is_complete:
+            self._alone = self._launcher.serves and self._share() == 1
             self._launcher.renew(alone=self._alone)
             self._made = 0
 

@@ -366,15 +366,35 @@ def test_a_first_call_is_compared_that_later_ones_do_not_repeat(tmp_path: Path) 
     assert 0 == again.exit_code
 
 
+ASV = """
+from app import *
+
+def time_near():
+    near()
+
+def time_far():
+    far()
+
+def no_network():
+    raise NotImplementedError("no network")
+
+def time_lacking():
+    pass
+
+time_lacking.setup = no_network
+"""
+
+
 def test_a_suite_of_asv_is_traced(tmp_path: Path) -> None:
     suite = {
         "asv.conf.json": '{"version": 1, "project": "x", "benchmark_dir": "bench"}',
         "bench/__init__.py": "",
-        "bench/suite.py": "from app import *\n\ndef time_near():\n    near()\n\ndef time_far():\n    far()\n",
+        "bench/suite.py": ASV,
     }
     project = _project(tmp_path, {**suite, **_app()})
     project.commit(_app(near=20 * SLOWER))
 
     gated = project.gate("--base", "HEAD^", "--benchmarks", "bench", *FAST)
 
-    assert ["REGRESSED", "SAME CODE"] == sorted(gated.verdicts.values())
+    assert ["REGRESSED", "SAME CODE", "SKIPPED"] == sorted(gated.verdicts.values())
+    assert 1 == gated.report["policy"]["family"]

@@ -52,6 +52,7 @@ class FakeLaunches:
     bias: float = 0.0
     instead: Mapping[int, Callable[[LaunchRecord], LaunchRecord]] = field(default_factory=dict)
     overheads_s: Mapping[int, float] = field(default_factory=dict)
+    import_s: float = 0.0
     made: list[tuple[str, ...]] = field(default_factory=list)
     learned: list[tuple[str, ...]] = field(default_factory=list)
     expected: list[float] = field(default_factory=list)
@@ -65,6 +66,11 @@ class FakeLaunches:
     def group_s(self) -> float:
         """Beginning a group takes no time."""
         return 0.0
+
+    @property
+    def next_s(self) -> float:
+        """The next launch begins when processes have imported for so long."""
+        return self.import_s
 
     def prepare(self) -> None:
         """Be ready."""
@@ -213,6 +219,25 @@ def test_a_budget_for_few_decides_few_and_does_not_reach_the_others() -> None:
     assert 10 < len(decided) < 20
     assert {"UNCHANGED", "NOT REACHED"} == set(verdicts.values())
     assert 60 - POLICY.looks[0] < sum(map(len, setting.launches.made)) <= 60
+
+
+def test_no_launch_begins_whose_processes_would_import_until_long_after_the_budget() -> None:
+    setting = _setting({"clear": 1.5}, budget_s=60.0)
+    setting.launches.import_s = 95.0
+    setting.comparison.late_s = 10.0
+
+    verdicts = setting.run()
+
+    assert ({"clear": "NOT REACHED"}, []) == (verdicts, setting.launches.made)
+    assert setting.comparison.forecast().enough_s(60.0) > setting.launches.import_s
+
+
+def test_a_launch_may_begin_a_little_after_the_budget() -> None:
+    setting = _setting({"clear": 1.5}, budget_s=60.0)
+    setting.launches.import_s = 65.0
+    setting.comparison.late_s = 10.0
+
+    assert setting.run() == {"clear": "REGRESSED"}
 
 
 def test_time_is_kept_for_what_follows() -> None:

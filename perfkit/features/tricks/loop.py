@@ -104,6 +104,7 @@ class LoopLaunches:
     seed: int
     group: int = -1
     group_s: float = 0.0
+    next_s: float = 0.0
     torch: Mapping[str, str] = field(default_factory=dict)
     _cases: dict[str, TrickCase] = field(default_factory=dict)
     _looked: dict[str, _Looked] = field(default_factory=dict)

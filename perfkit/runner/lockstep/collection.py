@@ -50,6 +50,7 @@ class Listing:
     whose files mention no benchmark, ``skipped`` the files that do and skip themselves, with the reason.
     ``overruled`` names the user's options that would break lockstep and were switched off. An asv suite
     leaves ``asv_left_out`` benchmarks out, None where there is no suite. ``files`` hold tests or failed.
+    Each file took some ``seconds`` to collect.
     """
 
     found: Mapping[str, Found]
@@ -59,6 +60,7 @@ class Listing:
     overruled: tuple[str, ...]
     asv_left_out: int | None = None
     files: frozenset[str] = frozenset()
+    seconds: Mapping[str, float] = field(default_factory=dict)
     report: SideReport
 
 
@@ -116,6 +118,7 @@ def read_listing(child: Child, log: Callable[[str], None] = ignore_log) -> Listi
         overruled=tuple(message["overruled"]),
         asv_left_out=message["asv"]["left_out"] if message["asv"] is not None else None,
         files=frozenset(message["files"]),
+        seconds=message["seconds"],
         report=report or SideReport(foreign={}),
     )
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -124,7 +125,7 @@ class Launcher:
 
     Attributes:
         serves: whether there are zygotes.
-        collected_s: how long the last zygotes took to collect.
+        collected_s: how long the last zygotes took to collect the files that later ones collect as well.
         residents: the benchmarks on an accelerator, and which of them fit there on both sides.
     """
 
@@ -168,6 +169,7 @@ class Launcher:
         self._children = 0
         self.serves = False
         self.collected_s = 0.0
+        self._files_s: dict[str, float] = {}
         self._fork_servers = 0
         self._start_s = 0.0
         self.why_no_fork: str | None = None
@@ -217,6 +219,8 @@ class Launcher:
         """Have later children collect only the files of these benchmarks, as others would only cost time."""
         files = tuple(dict.fromkeys(node.partition("::")[0] for node in nodes))
         self._trees = dataclasses.replace(self._trees, paths=files)
+        dropped = [self._files_s.pop(file) for file in self._files_s.keys() - set(files)]
+        self.collected_s = max(self.collected_s - math.fsum(dropped), 0.0)
 
     @contextlib.contextmanager
     def on_other_trees(self, roots: Mapping[Side, Path]) -> Iterator[None]:
@@ -377,6 +381,11 @@ class Launcher:
         finally:
             self._end_traced()
 
+    @property
+    def next_s(self) -> float:
+        """About how many seconds pass until the next launch has imported the code."""
+        return 0.0 if self._zygotes or self._ready else self.collected_s
+
     def prepare(self) -> None:
         """Start the zygotes that tracing has not left, so that a first launch takes as long as others."""
         if self.serves and not self._zygotes:
@@ -424,6 +433,10 @@ class Launcher:
         self.serves = self._forks and bool(self._zygotes or self._traced)
         self._zygote_pairs += not tops
         self.collected_s = time.monotonic() - begun + (self._start_s if self._trees.apart else 0.0)
+        self._files_s = {
+            file: max(one.seconds.get(file, 0.0) for one in found.values())
+            for file in {file for one in found.values() for file in one.seconds}
+        }
         return found
 
     @property

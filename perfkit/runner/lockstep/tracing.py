@@ -20,6 +20,8 @@ from perfkit.runner.lockstep.launcher import Launcher
 
 # Larger suites than this are traced on head alone, up to this many benchmarks of one function in a process.
 _MANY, _MOST_TOGETHER = 100, 16
+# On a loaded machine a process takes a while to report what it has traced.
+_REPORT_S = 10.0
 _PARTS = ("import", "before", "setup", "first", "later")
 # A code object: its file, relative to the top ("" for generated code), its qualified name, and the hash of
 # what it does itself ("" for the body of a module or class).
@@ -53,13 +55,14 @@ class Ran:
 
 @dataclass(frozen=True, kw_only=True)
 class SideTrace:
-    """What each benchmark of a side that passed ran, and what was imported before the first one.
+    """What each benchmark of a side ran, and what was imported before the first one.
 
-    ``early`` are own files that were loaded before the trace began. What ran is ``inferred`` for base where
-    head alone was traced.
+    They passed, or ``skipped`` themselves for a reason. ``early`` are own files that were loaded before the
+    trace began. What ran is ``inferred`` for base where head alone was traced.
     """
 
     ran: Mapping[str, Ran]
+    skipped: Mapping[str, str] = field(default_factory=dict)
     imported: Ran = field(default_factory=Ran)
     early: frozenset[str] = frozenset()
     inferred: bool = False
@@ -97,14 +100,15 @@ def trace_sides(
                 children.append(start(side, part, tracing))
                 stack.callback(children[-1].end)
             # The last benchmark may have begun at the end of the time.
-            passed = [_await(child, until + limit_s) for child in children]
+            finished = [_await(child, until + limit_s + _REPORT_S) for child in children]
     except NotMeasuredError as error:
         raise NotTracedError(str(error)) from error
-    base, head, *rest = (_read(file, ok) for file, ok in zip(files, passed, strict=True))
+    base, head, *rest = (_read(file, one) for file, one in zip(files, finished, strict=True))
     for other in rest:
-        head = dataclasses.replace(head, ran={**head.ran, **other.ran})
+        skipped = {**head.skipped, **other.skipped}
+        head = dataclasses.replace(head, ran={**head.ran, **other.ran}, skipped=skipped)
     if many:
-        base = dataclasses.replace(base, ran=head.ran, inferred=True)
+        base = dataclasses.replace(base, ran=head.ran, skipped=head.skipped, inferred=True)
     return {"base": base, "head": head}
 
 
@@ -125,29 +129,30 @@ def _halves(nodes: Sequence[str]) -> Iterator[tuple[str, ...]]:
         yield tuple(node for turn in turns for group in turn for node in group)
 
 
-def _await(child: Child, until: float) -> frozenset[str]:
-    """Wait for the end of a child, and return the benchmarks that passed."""
-    finished: dict[str, bool] = {}
+def _await(child: Child, until: float) -> Mapping[str, str | None]:
+    """Wait for the end of a child; return the benchmarks that passed, and why others skipped themselves."""
+    finished: dict[str, str | None] = {}
     child.resume()
     try:
         while (message := child.receive(max(until - time.monotonic(), 0.0)))["kind"] != "done":
-            if message["kind"] == "finished":
-                finished[message["node"]] = message["status"] == "ok"
+            if message["kind"] == "finished" and message["status"] in ("ok", "skipped"):
+                finished[message["node"]] = message["message"] if message["status"] == "skipped" else None
     except ChannelTimeoutError as error:
         raise NotTracedError(f"{child.side} was not traced in time") from error
     except ChannelClosedError as error:
         raise NotTracedError(f"the process that traced {child.side} ended; {child.last_words()}") from error
     if message["foreign"]:
         raise NotTracedError(f"{child.side} imported code from elsewhere")
-    return frozenset(node for node, ok in finished.items() if ok)
+    return finished
 
 
-def _read(file: Path, passed: frozenset[str]) -> SideTrace:
+def _read(file: Path, finished: Mapping[str, str | None]) -> SideTrace:
     try:
         lines = [json.loads(line) for line in file.read_bytes().splitlines()]
         last = lines.pop()
         return SideTrace(
-            ran={line["node"]: _ran(line) for line in lines if line["node"] in passed},
+            ran={line["node"]: _ran(line) for line in lines if line["node"] in finished},
+            skipped={node: why for node, why in finished.items() if why is not None},
             imported=_ran(last),
             early=frozenset(last["early"]),
         )
