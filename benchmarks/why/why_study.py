@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from family import LOOPS, line_of, text_of
 _SETUP, _AHEAD = 0.1, 4
 # What the machine's noise leaves unknown of a measured gain.
 _Z = 2.0
+# Loops are measured anew, up to so often, until so much time has passed.
+_MOST_TIMES, _ENOUGH_S = 3, 20.0
 
 
 def main() -> None:
@@ -42,10 +45,10 @@ def main() -> None:
         found.append(_tried(model, fault, given.steps))
         sys.stdout.write(json.dumps(found[-1]) + "\n")
         sys.stdout.flush()
+        if given.out:
+            given.out.write_text("[\n" + ",\n".join(json.dumps(one) for one in found) + "\n]\n")
     named, foreseen = (sum(one[key] for one in found) for key in ("named_first", "within"))
     sys.stdout.write(f"of {len(found)}: named first {named}, gain within its interval {foreseen}\n")
-    if given.out:
-        given.out.write_text("[\n" + ",\n".join(json.dumps(one) for one in found) + "\n]\n")
 
 
 def _tried(model: str, fault: str, steps: int) -> dict[str, Any]:
@@ -98,27 +101,39 @@ def _tried(model: str, fault: str, steps: int) -> dict[str, Any]:
             "loop": f"{model}-{fault}",
             "named": f"{first['name']} {first['place']}",
             "named_first": is_named,
-            "step_ms": 1e3 * report["step_s"],
-            "foreseen": [low, likely, high],
-            "measured": share,
-            "sure_to": sure,
+            "step_ms": round(1e3 * report["step_s"], 3),
+            "foreseen": [round(low, 3), round(likely, 3), round(high, 3)],
+            "measured": round(share, 3),
+            "sure_to": round(sure, 3),
             "within": is_named and low <= share <= high,
             "others": [f"{one['name']} {one['place']} {one['gain'][1]:.3f}" for one in report["causes"][1:3]],
-            "took_s": took_s,
+            "took_s": round(took_s, 1),
+            "load": round(os.getloadavg()[1], 1),
         }
 
 
 def _measured(folder: Path, steps: int) -> tuple[float, float]:
-    """Return the share of a step that goes with the fault, and to how much that is sure: chunks by turns."""
+    """Return the share of a step that goes with the fault, and to how much that is sure."""
     sys.path.insert(0, str(folder))
     for name in ("train", "clean"):
         sys.modules.pop(name, None)
     importlib.invalidate_caches()
-    loops = []
-    for name in ("train", "clean"):
-        # Workers find what they run in the module of this name.
-        module: Any = importlib.import_module(name)
-        loops.append((module.THREADS, module.train(steps)))
+    # Workers find what they run in the module of this name.
+    modules: list[Any] = [importlib.import_module(name) for name in ("train", "clean")]
+    begun, pairs = time.perf_counter(), []
+    for _ in range(_MOST_TIMES):
+        pairs += _by_turns(modules, steps)
+        if time.perf_counter() - begun > _ENOUGH_S:
+            break
+    sys.path.remove(str(folder))
+    share = 1 - sum(clean for _, clean in pairs) / sum(faulty for faulty, _ in pairs)
+    ratios = [1 - clean / faulty for faulty, clean in pairs]
+    return share, _Z * statistics.stdev(ratios) / len(ratios) ** 0.5
+
+
+def _by_turns(modules: Sequence[Any], steps: int) -> list[tuple[float, float]]:
+    """Return the seconds of each turn of both loops, after the set-up."""
+    loops = [(module.THREADS, module.train(steps)) for module in modules]
     first = round(_SETUP * steps)
     size = max(1, first // 3)
     times: tuple[list[float], list[float]] = ([], [])
@@ -134,10 +149,7 @@ def _measured(folder: Path, steps: int) -> tuple[float, float]:
             for _ in itertools.islice(loop, size):
                 pass
             times[side].append(time.perf_counter() - begun)
-    faulty, clean = (seconds[first // (size + _AHEAD) :] for seconds in times)
-    share = 1 - sum(clean) / sum(faulty)
-    pairs = [1 - b / a for a, b in zip(faulty, clean, strict=True)]
-    return share, _Z * statistics.stdev(pairs) / len(pairs) ** 0.5
+    return list(zip(*times, strict=True))[first // (size + _AHEAD) :]
 
 
 if __name__ == "__main__":

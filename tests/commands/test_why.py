@@ -14,6 +14,7 @@ from forked_commands import run_perfkit
 from perfkit.features.why.causes import WhyReport, report_of
 from perfkit.model import PassSummary
 from perfkit.model.samples import BACKWARD, DATA, MODEL, UPDATE, WAIT, LineSample, LoopSamples, OwnLine
+from perfkit.profiling.passes.changes import Trial
 from perfkit.profiling.passes.exchange import PassResult
 
 SCRIPT = """
@@ -76,7 +77,7 @@ def test_a_real_loop_is_asked_by_the_command(tmp_path: Path) -> None:
     assert 0 == done.returncode, done.stderr
     report = json.loads((tmp_path / "why.json").read_text())
     first = report["causes"][0]
-    assert {"name": "why", "version": 1} == report["schema"]
+    assert {"name": "why", "version": 2} == report["schema"]
     assert ("sync", "train.py:17") == (first["name"], first["place"])
     low, likely, high = first["gain"]
     assert 0 < low < likely < high < 1
@@ -139,11 +140,44 @@ def test_a_trial_gives_the_gain_and_no_trial_more_than_the_wait() -> None:
 
     first, second = _asked(wait, facts=facts, trials=trials).causes
 
-    assert ("loader", "loader_workers") == (first.name, first.trick)
+    assert ("loader", Trial("loader", 1)) == (first.name, first.trial)
     # The trial promised 70 %.
-    assert 0.55 == pytest.approx(first.gain[1], abs=0.01)
+    assert 0.6 == pytest.approx(first.gain[1], abs=0.01)
     assert ("optimizer", "train.py:12") == (second.name, second.place)
     assert 0.031 == pytest.approx(second.gain[1], abs=0.005)
+
+
+def test_a_short_wait_that_workers_would_not_save_is_no_bound() -> None:
+    slow = _sample(_line(13, "total += loss.item()"), 0.2)
+    trials = {"workers": (0.9, 1.1, 1.05, 1.0, 1.2)}
+
+    report = _asked(slow, _sample(_line(9), 0.1, phase=DATA), facts={"new_workers": "1"}, trials=trials)
+
+    assert "sync" == report.causes[0].name
+    assert "input-bound" not in report.verdict
+
+
+def test_a_change_is_tried_beside_the_loop(tmp_path: Path) -> None:
+    text = """
+import torch
+
+model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.Linear(512, 10)).double()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(1000000):
+    optimizer.zero_grad()
+    model(torch.randn(64, 256).double()).square().mean().backward()
+    optimizer.step()
+"""
+    (tmp_path / "train.py").write_text(text)
+
+    done = run_perfkit("why", "train.py", "--steps", "100", "--try", "--json", "why.json", cwd=tmp_path)
+
+    assert 0 == done.returncode, done.stderr
+    report = json.loads((tmp_path / "why.json").read_text())
+    assert "float64" == report["causes"][0]["name"]
+    assert 0 < report["tried"]["low"] < report["tried"]["ratio"] < report["tried"]["high"]
+    assert report["tried"]["ratio"] < 1
+    assert text == (tmp_path / "train.py").read_text()
 
 
 def test_a_loop_without_a_cause_is_computing() -> None:

@@ -10,5 +10,5 @@ FEATURE = Feature(
             summary="Name what slows a training loop, and what the next change would give.",
         ),
     ),
-    documents=(Document("why", 1, "perfkit.features.why.causes:WhyReport", "perfkit why"),),
+    documents=(Document("why", 2, "perfkit.features.why.causes:WhyReport", "perfkit why"),),
 )

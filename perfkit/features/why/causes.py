@@ -15,7 +15,7 @@ from typing import Literal
 from perfkit.commands.measuring import measuring
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError
-from perfkit.model import PassSummary
+from perfkit.model import PassSummary, RatioInterval
 from perfkit.model.counters import SYNCS
 from perfkit.model.memory import LineMemory
 from perfkit.model.samples import (
@@ -32,8 +32,15 @@ from perfkit.model.samples import (
     LoopSamples,
     OwnLine,
 )
+from perfkit.profiling.passes.changes import Trial
 from perfkit.profiling.passes.exchange import PassResult, PassSpec
-from perfkit.profiling.passes.launch import PassLauncher, described, ratio_of_turns, run_pass
+from perfkit.profiling.passes.launch import (
+    PassLauncher,
+    described,
+    ratio_of_turns,
+    run_pass,
+    run_side_by_side,
+)
 from perfkit.profiling.passes.targets import Unit, resolve_target
 from perfkit.report.progress import PassProgress
 from perfkit.temporary import temporary_folder
@@ -50,7 +57,9 @@ _WORTH = 0.03
 # What repeating a run moves a share by, beside the scatter of its blocks.
 _SLACK, _SLACK_SHARE = 0.01, 0.1
 # Without a part, the rest finds warm caches: it may be so much faster, at most and by the part's share.
-_WARM, _WARM_SHARE = 0.2, 0.6
+_WARM, _WARM_SHARE = 0.5, 0.8
+# Blocks near one another share a busy spell, so groups of them scatter, by Student's t for so many (90 %).
+_GROUPS, _T = 8, 1.895
 _FEWEST_BLOCKS = 4
 # A line grows that takes this much longer at the end, and in most blocks longer than before.
 _GROWN, _RISING = 2.0, 0.6
@@ -76,16 +85,16 @@ _CHANGES: dict[CauseName, str] = {
     "threads": "leave torch its threads: no set_num_threads(1), no OMP_NUM_THREADS=1",
     "line": "look at this line",
 }
-# The trick of the catalogue that does a change, where one does.
-TRICKS: dict[CauseName, str] = {"loader": "loader_workers", "threads": "thread_count"}
+# What can be changed from outside while a loop starts.
+_TRIED: tuple[CauseName, ...] = ("loader", "threads", "float64", "optimizer")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WhyCause:
     """A part of a step that a change would save; ``gain`` is low, likely and high, as shares of a step.
 
-    ``part_s`` is the part's time in a step; ``bytes`` what stays in memory after each step. ``trick`` is the
-    trick of the catalogue that makes the change.
+    ``part_s`` is the part's time in a step; ``bytes`` what stays in memory after each step. ``trial`` is the
+    change that `--try` makes, and its number of workers or threads.
     """
 
     name: CauseName
@@ -96,12 +105,15 @@ class WhyCause:
     gain: Gain
     part_s: float
     bytes: float = 0.0
-    trick: str = ""
+    trial: Trial | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class WhyReport:
-    """What a training loop's steps are made of, and the causes that a change would remove, largest first."""
+    """What a training loop's steps are made of, and the causes that a change would remove, largest first.
+
+    ``tried`` is the time of a step with the first cause's change over that without, measured by turns.
+    """
 
     target: str
     verdict: str
@@ -111,6 +123,7 @@ class WhyReport:
     shares: dict[str, float]
     causes: tuple[WhyCause, ...]
     not_seen: str = ""
+    tried: RatioInterval | None = None
 
 
 def find_causes(
@@ -120,9 +133,13 @@ def find_causes(
     project: Project,
     steps: int | None,
     wait_s: float | None,
+    tries: bool,
     progress: PassProgress,
 ) -> WhyReport:
-    """Run a target three times, sampled, counted and with its memory watched, and return the causes."""
+    """Run a target three times, sampled, counted and with its memory watched, and return the causes.
+
+    With ``tries`` the first cause's change is then measured beside the loop as it is.
+    """
     found = resolve_target(target, project, folder=Path.cwd(), notebooks=True)
     with measuring(progress.info, wait_s=wait_s), temporary_folder() as folder, PassLauncher() as launcher:
         spec = PassSpec(
@@ -158,10 +175,37 @@ def find_causes(
                 f"{target} made too few steps to see where their time goes; let it run longer, or name what a"
                 f" step is: `perfkit profile {target} --step-at FILE:LINE`"
             )
-        later = replace(spec, unit=first.unit or Unit(), known_steps=first.summary.steps, samples=False)
+        later = replace(
+            spec,
+            unit=first.unit or Unit(),
+            known_steps=first.summary.steps,
+            limit_s=_LIMIT_S / 2,
+            samples=False,
+        )
         counts = make("counts", replace(later, name="counts"))
         memory = make("memory", replace(later, name="memory", steps=None))
-    return report_of(target, first.summary, first.samples, counts=counts, memory=memory)
+        report = report_of(target, first.summary, first.samples, counts=counts, memory=memory)
+        trial = report.causes[0].trial if tries and report.causes else None
+        if trial is None:
+            return report
+        progress.info(f"trying beside the loop as it is: {report.causes[0].change}")
+        sides = [replace(later, folder=str(folder / name), trial=one) for name, one in _sides(trial)]
+        for side in sides:
+            Path(side.folder).mkdir()
+        both = run_side_by_side((sides[0], sides[1]), lambda _: None, launcher)
+        problems = [
+            described(result.problem, Path(side.folder))
+            for side, result in zip(sides, both.results, strict=True)
+            if result.problem is not None
+        ]
+        if both.ratio is None:
+            lost = problems[0] if problems else "the loop makes too few steps"
+            return replace(report, not_seen=f"the change could not be tried: {lost}")
+        return replace(report, tried=both.ratio)
+
+
+def _sides(trial: Trial) -> tuple[tuple[str, Trial | None], ...]:
+    return ("as it is", None), ("changed", trial)
 
 
 def report_of(
@@ -190,8 +234,11 @@ def report_of(
 
 
 def _rank(one: WhyCause, step_s: float) -> float:
-    # What is sure counts as much as what is likely. Workers cost nothing, so their whole wait counts.
-    return max(sum(one.gain[:2]), one.part_s / step_s if one.name == "loader" else 0.0)
+    # What is sure counts as much as what is likely. Workers cost nothing, so their whole wait counts where it
+    # is most of a step, or where they are likely to save some of it.
+    share = one.part_s / step_s
+    waits = one.name == "loader" and (one.gain[1] > 0 or share >= _MOST_OF)
+    return max(sum(one.gain[:2]), share if waits else 0.0)
 
 
 def _verdict(causes: Sequence[WhyCause], loop: _Loop, per_s: float | None) -> str:
@@ -202,6 +249,8 @@ def _verdict(causes: Sequence[WhyCause], loop: _Loop, per_s: float | None) -> st
     first = causes[0]
     if first.name in ("loader", "transform"):
         share = loop.share((DATA,))
+        if share < _MOST_OF:
+            return first.what
         if per_s is None or share >= 1:
             return f"input-bound: {human_percent(share)} of a step is the wait for data"
         # Workers make batches while the model is at work.
@@ -222,7 +271,8 @@ class _Loop:
         for one in found.samples:
             if one.phase in (UPDATE, BACKWARD) and one.lines:
                 updates[one.lines[0].file, one.lines[0].function] += one.total_s
-        self._function = max(updates, key=lambda key: updates[key], default=("", ""))
+        # The file and name of the function that trains.
+        self.function = max(updates, key=lambda key: updates[key], default=("", ""))
 
     @property
     def workers(self) -> int:
@@ -231,7 +281,7 @@ class _Loop:
 
     def in_loop(self, one: LineSample) -> OwnLine | None:
         """Return the line of the training loop that a sample is in, or its innermost own line."""
-        of_loop = (line for line in one.lines if (line.file, line.function) == self._function)
+        of_loop = (line for line in one.lines if (line.file, line.function) == self.function)
         return next(of_loop, one.lines[0] if one.lines else None)
 
     def part(self, samples: Iterable[LineSample]) -> float:
@@ -240,13 +290,18 @@ class _Loop:
 
     def gain(self, samples: Iterable[LineSample]) -> Gain:
         """Return what of a step would go with samples, with an interval from their scatter over blocks."""
+        return _around(*self.spread(samples))
+
+    def spread(self, samples: Iterable[LineSample]) -> tuple[float, float]:
+        """Return the share of a step that samples take, and half the width of its interval."""
         blocks = self.found.block_s
-        sums = [sum(seconds) for seconds in zip(*(one.seconds for one in samples), strict=True)] or [0.0]
-        share = sum(sums) / sum(blocks)
-        ratios = [part / whole for part, whole in zip(sums, blocks, strict=False)]
-        return _around(
-            share, 2 * statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else 0.0
-        )
+        sums = [sum(seconds) for seconds in zip(*(one.seconds for one in samples), strict=True)]
+        sums = sums or [0.0] * len(blocks)
+        share, size = sum(sums) / sum(blocks), max(1, len(blocks) // _GROUPS)
+        groups = range(0, len(blocks) - size + 1, size)
+        ratios = [sum(sums[at : at + size]) / sum(blocks[at : at + size]) for at in groups]
+        scatter = _T * statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else 0.0
+        return share, scatter + _SLACK + _SLACK_SHARE * share
 
     def share(self, phases: Sequence[str]) -> float:
         """Return the share of parts of torch in training."""
@@ -267,7 +322,6 @@ def evaluates(one: LineSample) -> bool:
 
 
 def _around(share: float, half: float) -> Gain:
-    half += _SLACK + _SLACK_SHARE * abs(share)
     warm = min(_WARM, _WARM_SHARE * share)
     likely, high = (
         1 - (1 - one) * (1 - part) for one, part in ((share, warm / 2), (min(1.0, share + half), warm))
@@ -318,8 +372,12 @@ class _Causes:
             gain=gain,
             part_s=(gain[1] if share is None else share) * self._found.step_s,
             bytes=nbytes,
-            trick=TRICKS.get(name, ""),
+            trial=self._trial(name),
         )
+
+    def _trial(self, name: CauseName) -> Trial | None:
+        number = self._found.facts.get("new_workers" if name == "loader" else "cores", "0")
+        return Trial(name, int(number)) if name in _TRIED else None
 
     def _of_phase(
         self, name: CauseName, verb: str, is_mine: Callable[[LineSample], bool]
@@ -350,20 +408,16 @@ class _Causes:
         busy = mine if not workers else [one for one in self._found.worker_samples if one.inner != WAIT]
         by_line: defaultdict[OwnLine, float] = defaultdict(float)
         for one in busy:
-            # Without a worker the loop's own line is on every stack.
-            if one.lines and (workers or len(one.lines) > 1):
+            # Without a worker the line that asks for a batch is on every stack.
+            if one.lines and (workers or (one.lines[0].file, one.lines[0].function) != self._loop.function):
                 by_line[one.lines[0]] += one.total_s
         line = max(by_line, key=lambda key: by_line[key]) if by_line else None
         whole = sum(one.total_s for one in busy)
         ratios = self._found.trials.get("workers")
         low, median, high = _interval(ratios) if ratios else (1.0, 1.0, 1.0)
         if 1 - low >= _WORTH:
-            # No more than the wait can be saved.
-            gain = (
-                max(0.0, 1 - high - _SLACK),
-                max(0.0, min(1 - median, wait[1])),
-                min(1 - low + _SLACK, wait[2]),
-            )
+            # No more than the wait can be saved; where no core is free, workers cost time.
+            gain = (1 - high - _SLACK, min(1 - median, wait[1]), min(1 - low + _SLACK, wait[2]))
             change = (
                 f"DataLoader(..., num_workers={self._found.facts['new_workers']}, persistent_workers=True)"
             )
@@ -375,7 +429,7 @@ class _Causes:
         if workers:
             batches = max(1, self._found.worker_batches)
             left_s = max(step_s * (1 - share), (whole - by_line[line]) / batches / workers)
-            gain = _around(1 - left_s / step_s, wait[2] - wait[1])
+            gain = _around(1 - left_s / step_s, self._loop.spread(mine)[1])
         else:
             gain = self._loop.gain([one for one in mine if one.lines and one.lines[0] == line])
         what = f"the loop waits for data for {human_percent(share)} of a step, most of it for one line"
@@ -459,12 +513,13 @@ class _Causes:
         )
         for name, trial, part, at, what, change in changes:
             ratios = self._found.trials.get(trial)
-            if ratios and (share := self._loop.part(part)) >= _WORTH:
+            share, half = self._loop.spread(part)
+            if ratios and share >= _WORTH:
                 low, median, high = _interval(ratios)
                 gain = (
-                    max(0.0, share * (1 - high) - _SLACK),
+                    min((share - half) * (1 - high), (share + half) * (1 - high)),
                     share * (1 - median),
-                    max(0.0, share * (1 - low)) + _SLACK,
+                    (share + half) * (1 - low),
                 )
                 if gain[1] >= _WORTH:
                     yield self._cause(name, what, at, gain, share=share, change=change)

@@ -33,7 +33,8 @@ def why(
     *,
     steps: Annotated[int | None, typer.Option(help="Sample this many steps, not 20 seconds of them.")] = None,
     tries: Annotated[
-        bool, typer.Option("--try", help="Try the first change side by side, where a trick makes it.")
+        bool,
+        typer.Option("--try", help="Try the first change side by side, where it can be made from outside."),
     ] = False,
     wait: options.WaitOption = None,
     json: options.JsonOption = None,
@@ -51,11 +52,6 @@ def why(
     project = load_project(Path.cwd())
     with PassProgress(enabled=not options.is_quiet()) as progress:
         report = find_causes(
-            target, arguments or (), project=project, steps=steps, wait_s=wait, progress=progress
+            target, arguments or (), project=project, steps=steps, wait_s=wait, tries=tries, progress=progress
         )
     emit(why_view(report, arguments or ()), report, json=json, verdict=report.verdict)
-    trick = report.causes[0].trick if report.causes else ""
-    if tries and trick:
-        from perfkit.features.tricks.cli import tricks
-
-        tricks(None, apply_to=target, only=[trick])

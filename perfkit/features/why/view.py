@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from perfkit.features.why.causes import WhyCause, WhyReport
+from perfkit.model import RatioInterval
 from perfkit.report.names import Folded, named_table, spaced
 from perfkit.units import human_bytes, human_percent, human_seconds
 
@@ -25,9 +26,11 @@ def why_view(report: WhyReport, arguments: Sequence[str] = ()) -> Group:
     head = Group(Folded(report.verdict, style="bold"), Folded(f"{step}: {', '.join(parts)}"))
     lost = Folded(f"warning: not seen: {report.not_seen}", style="yellow") if report.not_seen else None
     given = shlex.join([report.target, *(("--", *arguments) if arguments else ())])
+    tried = None if report.tried is None else Folded(_tried(report.tried))
     return spaced(
         head,
         *(_cause(one, report) for one in report.causes[:_MOST_CAUSES]),
+        tried,
         lost,
         Text(f"next: {_next(report, given)}"),
     )
@@ -44,9 +47,17 @@ def _cause(cause: WhyCause, report: WhyReport) -> Group:
     return Group(table, *what, Folded(f"change: {cause.change}"))
 
 
+def _tried(found: RatioInterval) -> str:
+    low, likely, high = (100 * (one - 1) for one in (found.low, found.ratio, found.high))
+    return (
+        f"tried side by side: a step takes {likely:+.1f} % with the first change"
+        f" ({low:+.1f} to {high:+.1f} %, {found.pairs} turns each)"
+    )
+
+
 def _next(report: WhyReport, given: str) -> str:
     if not report.causes:
         return f"perfkit tricks --apply-to {shlex.quote(report.target)}"
-    if report.causes[0].trick:
-        return f"perfkit tricks --apply-to {shlex.quote(report.target)} --only {report.causes[0].trick}"
+    if report.causes[0].trial and report.tried is None and not report.not_seen:
+        return f"perfkit why --try {given}"
     return f"perfkit why {given}   (after the change)"

@@ -22,6 +22,7 @@ from typing import NoReturn, cast
 from perfkit.agent.channel import ChannelClosedError
 from perfkit.errors import NotMeasuredError
 from perfkit.model import Environment, PassSummary
+from perfkit.profiling.passes.changes import make_change
 from perfkit.profiling.passes.exchange import (
     ASKING,
     ENDING,
@@ -113,6 +114,8 @@ class Reporter:
 def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
     import_torch()
     instrument = (LineSamples if spec.samples else INSTRUMENTS[spec.name])(spec)
+    if spec.trial is not None:
+        make_change(spec.trial)
     prepare_process(spec.target.place, spec.arguments, root=Path(spec.root))
     redirect_hydra(Path(spec.folder) / _HYDRA_FOLDER)
     alone: list[Problem] = []

@@ -20,6 +20,7 @@ from perfkit.model import (
     Status,
 )
 from perfkit.model.samples import LoopSamples
+from perfkit.profiling.passes.changes import Trial
 from perfkit.profiling.passes.targets import Target, Unit
 
 OUTPUT_FILE = "output.log"
@@ -49,7 +50,8 @@ class PassSpec:
     ``known_steps`` is from an earlier pass. ``environment_reader`` ("module:function") is called at the end,
     when torch is loaded. ``line_entries`` and ``lines`` are functions whose lines are timed. ``unit`` is what
     ends a step, as far as it is known, and ``limit_s`` ends the pass too. With ``by_turns`` the loop waits
-    for a number of steps before it makes them. With ``samples`` a clean pass samples the running line.
+    for a number of steps before it makes them. With ``samples`` a clean pass samples the running line;
+    ``trial`` is a change to make in it.
     """
 
     name: PassName
@@ -71,6 +73,7 @@ class PassSpec:
     limit_s: float | None = None
     by_turns: bool = False
     samples: bool = False
+    trial: Trial | None = None
 
     @property
     def started_in(self) -> Path:
