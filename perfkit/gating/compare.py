@@ -322,7 +322,7 @@ class _Comparing:
         if self.method.fail_fast:
             timing.is_enough = self._fails
         timing.watch = Watch()
-        if self._compared and (self.method.go_on_s or time.monotonic() < deadline):
+        if self._compared:
             self.sides.launcher.warm_up(self.surveyed.libraries)
             self.sides.launcher.narrow(self._compared)
             self.progress.info("measuring")

@@ -348,12 +348,10 @@ class SequentialComparison:
         return self.launches.next_s <= self._left_s() + self.late_s
 
     def _next_nodes(self) -> list[str]:
-        left_s = self._left_s()
-        # What no launch has shown yet costs nothing by the estimates, so it would fit into no time at all.
-        if left_s <= 0 or not self.has_time:
+        if not self.has_time:
             return []
         candidates = [one for one in self._candidates() if one.node not in self.left_out]
-        chosen = share_out(candidates, left_s)
+        chosen = share_out(candidates, self._left_s())
         return [node for node in self.states if node in chosen]
 
     def _nodes_after_the_deadline(self) -> list[str]:

@@ -285,15 +285,6 @@ def test_the_budget_that_is_named_is_that_of_those_not_reached() -> None:
     assert (100 - reached) * 6 <= named <= 30 + (100 - reached) * 10 + 10
 
 
-def test_no_launch_begins_once_the_budget_is_over() -> None:
-    setting = _setting({"a": 1.0, "b": 1.5}, budget_s=0.0)
-
-    assert {"a": "NOT REACHED", "b": "NOT REACHED"} == setting.run()
-    assert not setting.launches.made
-    (note,) = why_not_measured(setting.comparison, budget_s=0.0)
-    assert "larger --budget" in note
-
-
 def test_measuring_may_go_on_after_the_budget() -> None:
     setting = _setting(dict.fromkeys(map(str, range(12)), 1.0), budget_s=20.0)
     begun = setting.launches.clock.seconds
