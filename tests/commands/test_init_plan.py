@@ -180,6 +180,29 @@ def test_what_the_last_commit_changed_comes_first(
     assert any(line.startswith(f"{sources} call longest") for line in planned.found)
 
 
+MANY_VALUES = """
+import time
+import pytest
+from widgets import paired
+
+@pytest.mark.parametrize("number", range(300))
+def test_busy(number):
+    until = time.process_time() + 0.1
+    while time.process_time() < until:
+        pass
+
+def test_pairs():
+    assert paired(range(3000), 2)
+"""
+
+
+def test_a_test_of_many_values_leaves_time_for_the_others(repository: Repository) -> None:
+    files = {"src/widgets/__init__.py": WIDGETS, "tests/test_many.py": MANY_VALUES}
+    repository.commit({"pyproject.toml": PROJECT, **files})
+
+    assert "the tests call longest: paired" in plan(repository.root).found
+
+
 def test_a_notebook_without_a_package_becomes_a_benchmark(repository: Repository) -> None:
     repository.commit({"notes/total.ipynb": NOTEBOOK, ".gitignore": ".gitignore\n"})
 

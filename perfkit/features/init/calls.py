@@ -41,9 +41,10 @@ _SOURCES = _TESTS, _DOCSTRINGS, _ = "the tests", "the docstrings' examples", "th
 _READMES = ("README.md", "README.rst", "README.txt", "README")
 # The lines that run a notebook, without what only Jupyter knows.
 _NOTEBOOK = (
-    "cells = json.loads((Path(__file__).parents[1] / PLACE).read_text())['cells']",
+    "notebook = Path(__file__).resolve().parents[1] / PLACE",
+    "cells = json.loads(notebook.read_text())['cells']",
     "code = '\\n'.join(''.join(cell['source']) for cell in cells if cell['cell_type'] == 'code')",
-    "code = compile(re.sub('(?m)^[%!].*$', '', code), PLACE, 'exec')",
+    "code = compile(re.sub('(?m)^[%!].*$', '', code), str(notebook), 'exec')",
     "benchmark(lambda: exec(code, {'__name__': '__main__'}))",
 )
 _BLOCK = re.compile(r"^```(?:python|py)\b[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
