@@ -53,6 +53,8 @@ from signals import (
 RESULTS = Path(__file__).with_name("results.json")
 DOCUMENT = Path(__file__).parents[2] / "docs/measured/reliability.md"
 _CHECK = ("ledger", "check")
+# A step is a turn of the loop of ``TRAINING``.
+STEPS = ("--step-at", "training.py:5")
 _AGAIN = 0.15
 VERBS = (
     PYTEST,
@@ -66,7 +68,7 @@ VERBS = (
     Verb(name="check", arguments=("check", "--base", "HEAD~1", "--budget", "15"), answers=ANSWERS),
     Verb(name="gate --exact-only", arguments=("gate", *SIDES, *TESTS, "--exact-only")),
     Verb(name="gate --plan", arguments=("gate", *SIDES, *TESTS, "--plan")),
-    Verb(name="profile", arguments=("profile", "training:main", "--out", "third.stat")),
+    Verb(name="profile", arguments=("profile", "training:main", *STEPS, "--out", "third.stat")),
     Verb(name="explain", arguments=("explain", "first.stat", "second.stat")),
     Verb(name="explain commits", arguments=("explain", "HEAD~1", "HEAD", "--target", "training:main")),
     Verb(
@@ -132,8 +134,8 @@ def make_template(folder: Path) -> Path:
         (*PYTEST.arguments, "--benchmark-json=session.json"),
         ("gate", *SIDES, *TESTS, "--budget", "15", "--json", "gate.json"),
         ("backfill", "HEAD~1", "HEAD", *TESTS, "--launches", "1"),
-        ("profile", "training:main", "--out", "first.stat"),
-        ("profile", "training:main", "--out", "second.stat"),
+        ("profile", "training:main", *STEPS, "--out", "first.stat"),
+        ("profile", "training:main", *STEPS, "--out", "second.stat"),
         ("ledger", "sync", "--branch", "measured"),
     ):
         process = scene.start(arguments)

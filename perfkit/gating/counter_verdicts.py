@@ -357,11 +357,13 @@ class Disagreement:
     """A time that did not follow the counts of its benchmark, in a sentence.
 
     ``elsewhere`` marks much less work without a gain: a profile shows where the time is spent.
+    ``same_counts`` marks one that is void where a changed function is found to take the time.
     """
 
     benchmark: str
     sentence: str
     elsewhere: bool = False
+    same_counts: bool = False
 
 
 def disagreements(
@@ -418,7 +420,7 @@ def _of_same_counts(one: Comparison, estimate: Estimate, metric: str) -> Disagre
         cause, more, less = f"the machine, a library, the cache{unseen}", f"more {noun}", f"fewer {noun}"
     ruled_out = more if one.verdict == "REGRESSED" else less
     text = f"the same counts, {_change(estimate)}: {cause}, not {ruled_out}"
-    return Disagreement(benchmark=one.benchmark.name, sentence=text)
+    return Disagreement(benchmark=one.benchmark.name, sentence=text, same_counts=True)
 
 
 def _of_less_work(one: Comparison, estimate: Estimate, count: ExactComparison) -> Disagreement | None:

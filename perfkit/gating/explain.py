@@ -81,11 +81,13 @@ def explain_benchmarks(
 
 
 def _with_disagreement(explained: Explanation | None, found: Disagreement | None) -> Explanation | None:
-    """Return an explanation that begins with how time and counts disagree."""
+    """Return an explanation that begins with how time and counts disagree, unless it names the cause."""
     if found is None:
         return explained
     if explained is None:
         return Explanation(benchmark=found.benchmark, section=None, findings=(found.sentence,))
+    if found.same_counts and explained.suspect is not None:
+        return explained
     text = found.sentence
     if found.elsewhere and explained.section is not None:
         text += _where_time_is_spent(explained.section)

@@ -147,6 +147,62 @@ def test_calls_that_are_there_become_benchmarks(
     assert 0 == ran.returncode, ran.stdout
 
 
+DOCUMENTED = """
+def counted_words(text):
+    \"\"\"
+    >>> counted_words("one two " * 60)
+    120
+    \"\"\"
+    return len(text.split())
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name", "sources"),
+    [
+        ("return max(self.items)", "return sorted(self.items)[-1]", "pile_largest", "the tests"),
+        ("text.split()", "list(text.split())", "counted_words", "the tests and the docstrings' examples"),
+    ],
+)
+def test_what_the_last_commit_changed_comes_first(
+    repository: Repository, old: str, new: str, name: str, sources: str
+) -> None:
+    code = WIDGETS + DOCUMENTED
+    place = "src/widgets/__init__.py"
+    repository.commit({"pyproject.toml": PROJECT, place: code, "tests/test_all.py": TESTED})
+    repository.commit({place: code.replace(old, new)})
+
+    planned = plan(repository.root)
+
+    text = text_of(planned, "benchmarks/test_first_benchmarks.py")
+    tests = [line for line in text.splitlines() if line.startswith("def ")]
+    assert f"def test_{name}(benchmark):" == tests[0]
+    assert any(line.startswith(f"{sources} call longest") for line in planned.found)
+
+
+MANY_VALUES = """
+import time
+import pytest
+from widgets import paired
+
+@pytest.mark.parametrize("number", range(300))
+def test_busy(number):
+    until = time.process_time() + 0.1
+    while time.process_time() < until:
+        pass
+
+def test_pairs():
+    assert paired(range(3000), 2)
+"""
+
+
+def test_a_test_of_many_values_leaves_time_for_the_others(repository: Repository) -> None:
+    files = {"src/widgets/__init__.py": WIDGETS, "tests/test_many.py": MANY_VALUES}
+    repository.commit({"pyproject.toml": PROJECT, **files})
+
+    assert "the tests call longest: paired" in plan(repository.root).found
+
+
 def test_a_notebook_without_a_package_becomes_a_benchmark(repository: Repository) -> None:
     repository.commit({"notes/total.ipynb": NOTEBOOK, ".gitignore": ".gitignore\n"})
 

@@ -1094,6 +1094,13 @@ MORE_HIDDEN: dict[str, Change] = {
 }  # fmt: skip
 
 HARMLESS: dict[str, Change] = {
+    "settings of perfkit": _change(
+        _STEP, "3%", "4%", file="pyproject.toml", more={"pyproject.toml": "[tool.perfkit]\nmargin = '3%'\n"}
+    ),
+    "first settings of perfkit": _change(
+        _STEP, "version = '1'", "version = '1'\n[tool.perfkit]\nmargin = '3%'", file="pyproject.toml",
+        more={"pyproject.toml": "[project]\nname = 'app'\nversion = '1'\n"},
+    ),
     "function that no process of it runs": _change(
         "import subprocess, sys\nfrom pathlib import Path\ndef step():\n"
         "    subprocess.run([sys.executable, '-X', 'importtime', '-c', 'import tool'], check=True,\n"

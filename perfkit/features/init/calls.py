@@ -41,9 +41,10 @@ _SOURCES = _TESTS, _DOCSTRINGS, _ = "the tests", "the docstrings' examples", "th
 _READMES = ("README.md", "README.rst", "README.txt", "README")
 # The lines that run a notebook, without what only Jupyter knows.
 _NOTEBOOK = (
-    "cells = json.loads((Path(__file__).parents[1] / PLACE).read_text())['cells']",
+    "notebook = Path(__file__).resolve().parents[1] / PLACE",
+    "cells = json.loads(notebook.read_text())['cells']",
     "code = '\\n'.join(''.join(cell['source']) for cell in cells if cell['cell_type'] == 'code')",
-    "code = compile(re.sub('(?m)^[%!].*$', '', code), PLACE, 'exec')",
+    "code = compile(re.sub('(?m)^[%!].*$', '', code), str(notebook), 'exec')",
     "benchmark(lambda: exec(code, {'__name__': '__main__'}))",
 )
 _BLOCK = re.compile(r"^```(?:python|py)\b[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -61,20 +62,25 @@ _Key = tuple[str, str]
 def longest_calls(
     root: Path, layout: Layout, log: Callable[[str], None]
 ) -> tuple[tuple[FirstBenchmark, ...], str]:
-    """Return benchmarks of what tests, docstrings or the README call longest, and which of them it is."""
+    """Return benchmarks of what tests, docstrings or the README call longest, and which of them do."""
     places = [str((root / place).resolve()) for place in layout.packages.values()]
-    changed = _last_changed(root)
+    changed = _last_changed(root) & {(file, name) for file, _, name in _public(root, layout)}
+    proposed: list[FirstBenchmark] = []
+    sources: list[str] = []
     for source in _SOURCES:
         with temporary_folder() as folder:
-            words = _words(source, root, layout, folder, ())
+            words = _words(source, root, layout, folder, changed)
             if not words or not places:
                 continue
             log(f"running {source} for at most {2 * _LOOKING_S:.0f} s, to find what they call longest")
             lines, _ = _run(root, layout, words, limit_s=_MOST_LOOKING_S, places=places, stop_s=_LOOKING_S)
-            keys = _longest(root, layout, lines)
+            # After a first source, only what the last commit changed is missing.
+            keys = [key for key in _longest(root, layout, lines) if not proposed or key in changed]
             # What the last commit cost is asked next.
             keys.sort(key=lambda key: key not in changed)
             keys = keys[:_MOST_RECORDED]
+            if not keys:
+                continue
             words = _words(source, root, layout, folder, keys)
             lines, _ = _run(root, layout, words, limit_s=_MOST_LOOKING_S, functions=keys, stop_s=_LOOKING_S)
         calls = {key: [one for one in found if one.direct] for key, found in _decoded(lines).items()}
@@ -82,11 +88,14 @@ def longest_calls(
         ranked = [kept[key] for key in keys if key in kept]
         good = [one for one in ranked if is_good(one.call_s)]
         passable = [one for one in ranked if is_passable(one.call_s) and one not in good]
-        found = [*good, *passable]
-        found.sort(key=lambda one: (one.candidate.file, one.candidate.name) not in changed)
-        if found:
-            return tuple({one.attempt.body: one for one in found}.values())[:_ENOUGH], source
-    return (), ""
+        if found := [*good, *passable]:
+            proposed += found
+            sources.append(source)
+        proposed.sort(key=lambda one: (one.candidate.file, one.candidate.name) not in changed)
+        if proposed and (not changed or (proposed[0].candidate.file, proposed[0].candidate.name) in changed):
+            break
+    distinct = {one.attempt.body: one for one in proposed}
+    return tuple(distinct.values())[:_ENOUGH], " and ".join(sources)
 
 
 def notebook_runs(root: Path, layout: Layout) -> tuple[FirstBenchmark, ...]:
@@ -105,15 +114,15 @@ def notebook_runs(root: Path, layout: Layout) -> tuple[FirstBenchmark, ...]:
 
 
 def _words(source: str, root: Path, layout: Layout, folder: Path, keys: Collection[_Key]) -> Sequence[str]:
-    """Return the words after ``python -m`` that run tests or examples, none where there are none."""
+    """Return the words after ``python -m`` that run tests or examples, those that call ``keys`` first."""
     if source == _TESTS:
         tests = _tests(root, layout, keys)
         return _pytest(*tests) if tests else ()
     if source == _DOCSTRINGS:
-        files = [
-            str(file.relative_to(root)) for file in _files(root, layout) if ">>> " in (read_code(file) or "")
-        ]
-        return _pytest("--doctest-modules", *files) if files else ()
+        files = [file for file in _files(root, layout) if ">>> " in (read_code(file) or "")]
+        wanted = {(open_repository(root) / file).resolve() for file, _ in keys}
+        files.sort(key=lambda file: file.resolve() not in wanted)
+        return _pytest("--doctest-modules", *(str(file.relative_to(root)) for file in files)) if files else ()
     blocks: list[str] = []
     for text in filter(None, (read_code(root / name) for name in _READMES)):
         with contextlib.suppress(ValueError):

@@ -54,7 +54,7 @@ _SMALLEST_IN_PERCENT = 0.1
 # A limit beyond the first factor, and this many times as far as the estimate, is of no use.
 _LARGEST_KNOWN, _LEAST_KNOWN, _UNKNOWN = 10.0, 2.0, "unknown"
 # A place in code, and no name of something that has none.
-_LINE = re.compile(r"\.py:\d+$")
+_LINE = re.compile(r"\.(py|ipynb):\d+$")
 
 
 def in_order(comparisons: Sequence[Comparison]) -> list[Comparison]:
