@@ -57,7 +57,7 @@ _WORTH = 0.03
 # What repeating a run moves a share by, beside the scatter of its blocks.
 _SLACK, _SLACK_SHARE = 0.01, 0.1
 # Without a part, the rest finds warm caches: it may be so much faster, at most and by the part's share.
-_WARM, _WARM_SHARE = 0.5, 0.8
+_WARM, _WARM_SHARE = 0.2, 0.6
 # Blocks near one another share a busy spell, so groups of them scatter, by Student's t for so many (90 %).
 _GROUPS, _T = 8, 1.895
 _FEWEST_BLOCKS = 4
@@ -218,7 +218,7 @@ def report_of(
     )
     causes = _Causes(loop, {cause.place for cause in syncs.causes} if syncs else set(), memory, summary)
     found = sorted(causes.all(), key=lambda one: (-_rank(one, samples.step_s), one.place))
-    kept = tuple(one for one in found if one.gain[2] > _WORTH or one.bytes)
+    kept = tuple(one for one in found if one.bytes or _is_worth(one, samples.step_s))
     per_s = summary.samples / summary.steps / samples.step_s if summary.samples else None
     lost = [one.problem.message for one in (counts, memory) if one.problem is not None]
     return WhyReport(
@@ -231,6 +231,11 @@ def report_of(
         causes=kept,
         not_seen="; ".join(lost),
     )
+
+
+def _is_worth(one: WhyCause, step_s: float) -> bool:
+    # A change that is likely to cost time is worth a word only for the largest part of a step.
+    return one.gain[2] > _WORTH and (one.gain[1] > 0 or one.part_s >= _MOST_OF * step_s)
 
 
 def _rank(one: WhyCause, step_s: float) -> float:
