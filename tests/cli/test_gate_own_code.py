@@ -360,7 +360,7 @@ def held():
     yield
     taken.close()
 
-@pytest.mark.perfkit(limit=2)
+@pytest.mark.perfkit(limit=4)
 def test_held(benchmark, held):
     benchmark.pedantic(steady, rounds=5, iterations=20)
 """
