@@ -326,19 +326,20 @@ class _Comparing:
             self.sides.launcher.warm_up(self.surveyed.libraries)
             self.sides.launcher.narrow(self._compared)
             self.progress.info("measuring")
-            if not timing.has_time and not self.method.go_on_s:
-                timing.left_out = self._without_changed_files()
-            if timing.has_time or self.method.go_on_s:
+            goes_on = self.method.go_on_s > 0
+            if not timing.has_time and not goes_on:
+                timing.left_out = self._leave_out_unchanged_files()
+            if timing.has_time or goes_on:
                 self.sides.launcher.prepare()
             timing.run(schedule(seed=self.method.seed), self.progress)
         return timing
 
-    def _without_changed_files(self) -> frozenset[str]:
+    def _leave_out_unchanged_files(self) -> frozenset[str]:
         """Import only the files of benchmarks that run changed functions; return the benchmarks of others."""
         changed = {name.partition("::")[0] for name, one in self._compared.items() if one.changed}
-        left_out = frozenset(name for name in self._compared if name.partition("::")[0] not in changed)
         if not changed:
             return frozenset()
+        left_out = frozenset(name for name in self._compared if name.partition("::")[0] not in changed)
         self.sides.launcher.narrow(name for name in self._compared if name not in left_out)
         return left_out
 

@@ -64,17 +64,18 @@ def explain_benchmarks(
     shown. What could not be profiled is left out, unless something else was found.
     """
     known = {one.benchmark.name: one for one in surveyed.compared}
-    changed = surveyed.changed or find_changed(sides, surveyed.laid, sides.project.output_paths)
     apart = {one.benchmark: one for one in disagreements(comparisons, exact)}
     regressed = {one.benchmark.name for one in comparisons if one.verdict == "REGRESSED"}
     no_faster = {*[name for name, one in apart.items() if one.elsewhere][:_MOST_PROFILED_NO_FASTER]}
+    explained: dict[str, Explanation | None] = {}
     if regressed or no_faster:
         progress.info(f"profiling what {'regressed' if regressed else 'became no faster'}")
-    explained = {
-        name: explain_benchmark(known[name], sides, changed=changed, call_s=one.head_s)
-        for one in comparisons
-        if (name := one.benchmark.name) in regressed | no_faster
-    }
+        changed = surveyed.changed or find_changed(sides, surveyed.laid, sides.project.output_paths)
+        explained = {
+            name: explain_benchmark(known[name], sides, changed=changed, call_s=one.head_s)
+            for one in comparisons
+            if (name := one.benchmark.name) in regressed | no_faster
+        }
     benchmarks = dict.fromkeys([*explained, *apart])
     found = (_with_disagreement(explained.get(name), apart.get(name)) for name in benchmarks)
     return tuple(explanation for explanation in found if explanation is not None)

@@ -230,6 +230,8 @@ def test_no_launch_begins_whose_processes_would_import_until_long_after_the_budg
 
     assert ({"clear": "NOT REACHED"}, []) == (verdicts, setting.launches.made)
     assert setting.comparison.forecast().enough_s(60.0) > setting.launches.import_s
+    (note,) = why_not_measured(setting.comparison, budget_s=60.0)
+    assert "larger --budget" in note
 
 
 def test_a_launch_may_begin_a_little_after_the_budget() -> None:

@@ -67,6 +67,10 @@ def longest_calls(
     changed = _last_changed(root) & {(file, name) for file, _, name in _public(root, layout)}
     proposed: list[FirstBenchmark] = []
     sources: list[str] = []
+
+    def is_changed(one: FirstBenchmark) -> bool:
+        return (one.candidate.file, one.candidate.name) in changed
+
     for source in _SOURCES:
         with temporary_folder() as folder:
             words = _words(source, root, layout, folder, changed)
@@ -91,9 +95,9 @@ def longest_calls(
         if found := [*good, *passable]:
             proposed += found
             sources.append(source)
-        proposed.sort(key=lambda one: (one.candidate.file, one.candidate.name) not in changed)
-        if proposed and (not changed or (proposed[0].candidate.file, proposed[0].candidate.name) in changed):
+        if proposed and (not changed or any(map(is_changed, proposed))):
             break
+    proposed.sort(key=is_changed, reverse=True)
     distinct = {one.attempt.body: one for one in proposed}
     return tuple(distinct.values())[:_ENOUGH], " and ".join(sources)
 
@@ -120,7 +124,8 @@ def _words(source: str, root: Path, layout: Layout, folder: Path, keys: Collecti
         return _pytest(*tests) if tests else ()
     if source == _DOCSTRINGS:
         files = [file for file in _files(root, layout) if ">>> " in (read_code(file) or "")]
-        wanted = {(open_repository(root) / file).resolve() for file, _ in keys}
+        top = open_repository(root)
+        wanted = {(top / file).resolve() for file, _ in keys}
         files.sort(key=lambda file: file.resolve() not in wanted)
         return _pytest("--doctest-modules", *(str(file.relative_to(root)) for file in files)) if files else ()
     blocks: list[str] = []

@@ -189,7 +189,10 @@ def find_causes(
         if trial is None:
             return report
         progress.info(f"trying beside the loop as it is: {report.causes[0].change}")
-        sides = [replace(later, folder=str(folder / name), trial=one) for name, one in _sides(trial)]
+        sides = [
+            replace(later, folder=str(folder / name), trial=one)
+            for name, one in (("as it is", None), ("changed", trial))
+        ]
         for side in sides:
             Path(side.folder).mkdir()
         both = run_side_by_side((sides[0], sides[1]), lambda _: None, launcher)
@@ -202,10 +205,6 @@ def find_causes(
             lost = problems[0] if problems else "the loop makes too few steps"
             return replace(report, not_seen=f"the change could not be tried: {lost}")
         return replace(report, tried=both.ratio)
-
-
-def _sides(trial: Trial) -> tuple[tuple[str, Trial | None], ...]:
-    return ("as it is", None), ("changed", trial)
 
 
 def report_of(

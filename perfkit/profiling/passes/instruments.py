@@ -435,10 +435,13 @@ class PhaseMarks:
 
     def leave(self, name: str) -> None:
         """End the last range of that name, and what is still open in it."""
-        begun = "" if any(name == one for one, _ in self._here.open) else name
-        while begun != name:
+        if all(name != begun for begun, _ in self._here.open):
+            return
+        while self._here.open:
             begun, mark = self._here.open.pop()
             mark.__exit__(None, None, None)
+            if begun == name:
+                return
 
 
 class _Ranges(threading.local):

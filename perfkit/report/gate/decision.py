@@ -28,6 +28,7 @@ from perfkit.model.comparisons import (
 from perfkit.report.counts import amount_text
 from perfkit.report.gate import wording
 from perfkit.report.gate.counters import count_title
+from perfkit.report.history import short_sha
 from perfkit.report.names import short_names
 from perfkit.report.surroundings import options_of, package_search
 from perfkit.units import counted, human_seconds, listed
@@ -35,7 +36,6 @@ from perfkit.units import counted, human_seconds, listed
 Report = GateReport | ApartReport
 Names = Mapping[str, str]
 _Judged = TypeVar("_Judged", Comparison, ExactComparison)
-_SHA_DIGITS = 10
 _WORDS = {
     EXIT_PASS: "PASS",
     EXIT_REGRESSED: "FAIL",
@@ -124,7 +124,7 @@ def next_step(report: GateReport, names: Names) -> tuple[str, str | None]:
         needs = [one.need for one in report.comparisons if one.need is not None and wording.decides(one)]
         most = max(needs, key=lambda need: need.launches, default=None)
         about = f" ({wording.need_text(most).removeprefix('needs ')})" if most else ""
-        command = reproducing_command(report, digits=_SHA_DIGITS) if report.from_ledger else None
+        command = reproducing_command(report, named=short_sha) if report.from_ledger else None
         return f"{again_step(report)}{about}", command
     found: list[Comparison | ExactComparison] = [*wording.in_order(report.comparisons), *report.exact]
     commands = [wording.accept_command(one, _name(one, names)) for one in found if wording.can_accept(report)]
@@ -151,15 +151,15 @@ def again_step(report: GateReport) -> str:
     return f"{same}, which continues from here"
 
 
-def reproducing_command(report: GateReport, *, digits: int) -> str | None:
+def reproducing_command(report: GateReport, *, named: Callable[[str], str] = str) -> str | None:
     """Return the command that gates the same commits, None where these do not name all that was measured."""
     if report.base.dirty or report.head.dirty or (report.base_environment is not None and not report.wanted):
         return None
     margins = {one.margin for one in report.comparisons}
     margin = ["--margin", wording.percent(*margins).replace(" ", "")] if len(margins) == 1 else []
     options = [*(margin if wording.is_timed(report) else ["--exact-only"]), *options_of(report.wanted)]
-    commits = (report.base.sha[:digits], report.head.sha[:digits])
-    return shlex.join(["perfkit", "gate", "--base", commits[0], "--head", commits[1], *options])
+    commits = ("--base", named(report.base.sha), "--head", named(report.head.sha))
+    return shlex.join(["perfkit", "gate", *commits, *options])
 
 
 def left_open(report: GateReport, names: Names) -> str:
@@ -422,10 +422,11 @@ def _in_typical_calls(causes: Sequence[Comparison], names: Names) -> str:
     if not typical:
         return ""
     most = max(typical, key=lambda one: one.other.high if one.other else 0.0)
-    whose = "T" if len(typical) == len(causes) else f"For {len(typical)} of {len(causes)} t"
+    some = len(typical) < len(causes)
+    that = f"For {len(typical)} of {len(causes)} that" if some else "That"
     which = "" if len(causes) == 1 else f", {_name(most, names)}"
     bound = f"{wording.at_most(most.other)}{which}"
-    return f"{whose}hat holds for a typical call; the mean, with rare slow calls, is less certain ({bound})."
+    return f"{that} holds for a typical call; the mean, with rare slow calls, is less certain ({bound})."
 
 
 def _some(report: Report, comparisons: Sequence[Comparison]) -> str:

@@ -55,7 +55,6 @@ _EXPLAINED = "Every word and number is explained in perfkit's docs/gate.md."
 # A table of more benchmarks hides what moved among what did not.
 _LONG_TABLE = 10
 # This many remarks on benchmarks stand open.
-_WHOLE_SHA = 40
 _MOST_OPEN = 3
 _LINE_BREAK = "\\\n"
 # A picture of fewer runs shows nothing.
@@ -269,7 +268,7 @@ def _footer(report: GateReport) -> Iterator[str]:
         yield _rules(report)
     if report.base.dirty or report.head.dirty:
         yield "Not to be reproduced from commits: uncommitted changes were measured."
-    elif (command := reproducing_command(report, digits=_WHOLE_SHA)) is not None:
+    elif (command := reproducing_command(report)) is not None:
         is_target = any(one.benchmark.name.startswith(TARGET_FILE) for one in report.comparisons)
         of_target = " with the same `--target`" if is_target else ""
         yield f"Reproduce: {code(command)}{of_target}"
