@@ -32,7 +32,7 @@ def main() -> None:
     site, folder = Path(sys.argv[1]), Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
     chosen = sys.argv[3] if len(sys.argv) > 3 else ""
-    benchmarks = sorted((site / "benchmarks").glob(f"*{chosen}*.html"))[:1]
+    benchmarks = sorted((site / "benchmarks").glob(f"*{chosen}*.html" if chosen else "*.html"))[:1]
     with opened_browser() as page:
         for file in [*sorted(site.glob("*.html")), *benchmarks]:
             take(page, file, folder)

@@ -79,8 +79,8 @@ def fill(lines: list[str], *, of: str) -> None:
 def table(outcomes: dict[str, Any]) -> list[str]:
     """Return the lines of the table: a library a line, in the order of the cases."""
     lines = [
-        "| library | versions | tests | timed, filed | the gate | seconds | exit | would find |",
-        "| :--- | :--- | :--- | ---: | :--- | ---: | ---: | ---: |",
+        "| library | versions | tests | timed, filed | affected | the gate | seconds | exit | would find |",
+        "| :--- | :--- | :--- | ---: | ---: | :--- | ---: | ---: | ---: |",
     ]
     for case in tomllib.loads((HERE / "cases.toml").read_text())["case"]:
         if case["name"] in outcomes:
@@ -90,10 +90,16 @@ def table(outcomes: dict[str, Any]) -> list[str]:
             tests = " / ".join(dict.fromkeys(ran))
             lines.append(
                 f"| {case['name']} | {', '.join(case['versions'])} | {tests} | {recording['timed']},"
-                f" {recording['filed']} | {came_out} | {gate['seconds']:.0f}"
+                f" {recording['filed']} | {affected(gate)} | {came_out} | {gate['seconds']:.0f}"
                 f" | {gate['exit_code']} | {detectable(gate)} |"
             )
     return lines
+
+
+def affected(gate: dict[str, Any]) -> str:
+    """Return how many benchmarks of a gate run changed code, of how many."""
+    coverage = gate["coverage"]
+    return f"{coverage['benchmarks'] - coverage['same']} of {coverage['benchmarks']}" if coverage else "-"
 
 
 def detectable(gate: dict[str, Any]) -> str:

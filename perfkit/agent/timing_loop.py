@@ -163,7 +163,8 @@ def _counted(order: Message, work: Work, seed: Sequence[object]) -> Message:
             answer["result"] = described_call(target, order["result"], node=work.node, root=root, seed=seed)
     counts = Counts(counts=(), not_counted={})
     if order["counts"]:
-        counts = counts_of_call(work.call, root=root, most_calls=calls, since=since)
+        kept_s = order["kept_s"]
+        counts = counts_of_call(work.call, root=root, most_calls=calls, since=since, kept_s=kept_s)
     return {**as_message(counts), **answer}
 
 

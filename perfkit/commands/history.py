@@ -48,7 +48,7 @@ from perfkit.repo.commits import (
     releases,
 )
 from perfkit.repo.git import author_name, reading_only
-from perfkit.repo.sides import resolve_sides
+from perfkit.repo.sides import default_base
 from perfkit.repo.source import marked_benchmarks
 from perfkit.stats.change_points import SHORTEST
 from perfkit.units import counted
@@ -78,63 +78,111 @@ class Stated:
     file: Path
 
 
-@reading_only()
+class Histories:
+    """The histories that a ledger holds, one for each request; what they have in common is read once."""
+
+    def __init__(self, project: Project, place: Path) -> None:
+        self.project, self.place, self.ledger = project, place, Ledger(place)
+        self.commits_between = functools.cache(functools.partial(commits_between, project.root))
+        self.changes_code = functools.cache(functools.partial(_changes_code, project))
+
+    @functools.cached_property
+    def base(self) -> str | None:
+        """The commit that a gate would compare with now, None where there is none."""
+        try:
+            return default_base(self.project.root, ignored=self.project.output_paths)
+        except RepositoryError:
+            return None
+
+    @functools.cached_property
+    def tags(self) -> Mapping[str, str]:
+        """The commits of releases by their names, oldest first."""
+        return releases(self.project.root)
+
+    @functools.cached_property
+    def same_code(self) -> Mapping[tuple[Kind, str, str], datetime]:
+        """The pairs of commits that run the same code for a benchmark, and when that was found."""
+        return self.ledger.same_code()
+
+    @functools.cached_property
+    def states(self) -> Mapping[str, KeptState]:
+        """The reviews of change points and benchmarks."""
+        return read_states(self.place)
+
+    @functools.cached_property
+    def is_sentinel(self) -> Callable[[str], bool]:
+        """Whether a benchmark shows the machine's speed alone."""
+        return _sentinels(self.project)
+
+    @functools.cached_property
+    def own(self) -> frozenset[str]:
+        """The commits that HEAD has."""
+        try:
+            return commits_of(self.project.root, "HEAD")
+        except RepositoryError:
+            return frozenset()
+
+    @reading_only()
+    def read(self, request: HistoryRequest) -> HistoryReport:
+        """Return the history of a request."""
+        project, kept, states, pairs = self.project, self.ledger, self.states, self.same_code
+        # All benchmarks are read for one, too: the common factor of a run needs the others.
+        found = kept.trends(Wanted(metric=request.metric, since=request.since))
+        same = SameCode.of((kind._replace(overlay=None), one, other) for kind, one, other in pairs)
+        also = {sha for _, *both in pairs for sha in both}
+        commits = facts_of_commits(project.root, found, also=also)
+        order = Order.of(commits.values())
+        arranged = [_with_same_code(trend, same, order) for trend in arrange(found.trends, order)]
+        if request.branch is not None:
+            wanted = commits_of(project.root, request.branch)
+            arranged = [trend for one in arranged if len(trend := on_branch(one, wanted.__contains__))]
+        meant = Meant(request.benchmarks)
+        if not any(meant.matches(trend.benchmark) for trend in arranged):
+            raise NotMeasuredError(_nothing_found(kept, request, self.place))
+        gates = [trend for trend in arranged if trend.lockstep]
+        trends = [chained(trend) if trend.lockstep else trend for trend in arranged]
+        facts = _facts(self, found, gates, order, same=SameCode.of(pairs))
+        common = without_machine(trends, order, facts.is_sentinel)
+        points = [_with_state(point, states) for point in find_change_points(trends, common, facts)]
+        inside = {sha for one in points if one.acquitted for sha in _inside(one, facts)}
+        commits |= commit_facts(project.root, inside)
+        points = [_with_suspects(point, facts, Order.of(commits.values())) for point in points]
+        released = max((order.place(sha) for sha in self.tags.values() if sha in order.places), default=-1.0)
+        drifts = (
+            *find_gate_drifts(gates, facts, since=released),
+            *find_drifts(trends, points, common, facts),
+        )
+        silences = find_silences(
+            trends,
+            now=utc_now(),
+            most_days=round(project.config.history.silent_days),
+            places={sha: place for sha, place in order.places.items() if commits[sha].place is not None},
+            same=pairs,
+        )
+        whole = HistoryReport(
+            trends=tuple(trends),
+            points=tuple(points),
+            shifts=tuple(shifts_of(common, trends, points, facts)),
+            creeps=drifts,
+            rises=tuple(find_rises(trends, points, drifts, common, facts, meant.matches)),
+            silences=tuple(
+                one
+                for one in silences
+                if one.benchmark not in states and not (one.stopped and one.machine_id in states)
+            ),
+            commits=commits,
+            machines=found.machines,
+            environments={name: one.facts for name, one in found.environments.items()},
+            noise=_noise(trends, points, drifts),
+            dirty_runs=len(found.dirty_runs),
+            notes=tuple(_notes(commits.values(), len(found.dirty_runs))),
+        )
+        return _only(whole, meant) if request.benchmarks else whole
+
+
 def read_history(project: Project, ledger: Path, request: HistoryRequest | None = None) -> HistoryReport:
     """Return the history that a ledger holds."""
-    request = request or HistoryRequest()
-    kept = Ledger(ledger)
-    # All benchmarks are read for one, too: the common factor of a run needs the others.
-    found = kept.trends(Wanted(metric=request.metric, since=request.since))
-    pairs = kept.same_code()
-    same = SameCode.of((kind._replace(overlay=None), one, other) for kind, one, other in pairs)
-    also = {sha for _, *both in pairs for sha in both}
-    commits = facts_of_commits(project.root, found, also=also)
-    order = Order.of(commits.values())
-    arranged = [_with_same_code(trend, same, order) for trend in arrange(found.trends, order)]
-    if request.branch is not None:
-        wanted = commits_of(project.root, request.branch)
-        arranged = [trend for one in arranged if len(trend := on_branch(one, wanted.__contains__))]
-    meant = Meant(request.benchmarks)
-    if not any(meant.matches(trend.benchmark) for trend in arranged):
-        raise NotMeasuredError(_nothing_found(kept, request, ledger))
-    gates = [trend for trend in arranged if trend.lockstep]
-    trends = [chained(trend) if trend.lockstep else trend for trend in arranged]
-    states = read_states(ledger)
-    tags = releases(project.root)
-    facts = _facts(project, kept, found, gates, order, same=SameCode.of(pairs), accepted=states, tags=tags)
-    common = without_machine(trends, order, facts.is_sentinel)
-    points = [_with_state(point, states) for point in find_change_points(trends, common, facts)]
-    inside = {sha for one in points if one.acquitted for sha in _inside(one, facts)}
-    commits |= commit_facts(project.root, inside)
-    points = [_with_suspects(point, facts, Order.of(commits.values())) for point in points]
-    released = max((order.place(sha) for sha in tags.values() if sha in order.places), default=-1.0)
-    drifts = (*find_gate_drifts(gates, facts, since=released), *find_drifts(trends, points, common, facts))
-    silences = find_silences(
-        trends,
-        now=utc_now(),
-        most_days=round(project.config.history.silent_days),
-        places={sha: place for sha, place in order.places.items() if commits[sha].place is not None},
-        same=pairs,
-    )
-    whole = HistoryReport(
-        trends=tuple(trends),
-        points=tuple(points),
-        shifts=tuple(shifts_of(common, trends, points, facts)),
-        creeps=drifts,
-        rises=tuple(find_rises(trends, points, drifts, common, facts, meant.matches)),
-        silences=tuple(
-            one
-            for one in silences
-            if one.benchmark not in states and not (one.stopped and one.machine_id in states)
-        ),
-        commits=commits,
-        machines=found.machines,
-        environments={name: one.facts for name, one in found.environments.items()},
-        noise=_noise(trends, points, drifts),
-        dirty_runs=len(found.dirty_runs),
-        notes=tuple(_notes(commits.values(), len(found.dirty_runs))),
-    )
-    return _only(whole, meant) if request.benchmarks else whole
+    return Histories(project, ledger).read(request or HistoryRequest())
 
 
 def _only(report: HistoryReport, meant: Meant) -> HistoryReport:
@@ -161,15 +209,6 @@ def _only(report: HistoryReport, meant: Meant) -> HistoryReport:
             for machine, shares in report.noise.items()
         },
     )
-
-
-def base_commit(project: Project) -> str | None:
-    """Return the commit that a gate would compare with now, None where there is none."""
-    try:
-        pair = resolve_sides(project.root, base=None, head=None, ignored=project.output_paths)
-    except RepositoryError:
-        return None
-    return pair.base.commit.sha
 
 
 def facts_of_commits(root: Path, found: Trends, *, also: Collection[str] = ()) -> dict[str, CommitFacts]:
@@ -216,32 +255,17 @@ def _with_suspects(point: ChangePoint, facts: Facts, order: Order) -> ChangePoin
 
 
 def _facts(
-    project: Project,
-    ledger: Ledger,
-    found: Trends,
-    gates: Sequence[Trend],
-    order: Order,
-    *,
-    same: SameCode,
-    accepted: Collection[str],
-    tags: Mapping[str, str],
+    histories: Histories, found: Trends, gates: Sequence[Trend], order: Order, *, same: SameCode
 ) -> Facts:
-    root = project.root
+    project, ledger, root = histories.project, histories.ledger, histories.project.root
     origins: dict[Origin, str] = {
-        "release": next(reversed(list(tags.values())), ""),
-        "base": base_commit(project) or "",
+        "release": next(reversed(list(histories.tags.values())), ""),
+        "base": histories.base or "",
     }
 
     @functools.cache
-    def own() -> frozenset[str]:
-        try:
-            return commits_of(root, "HEAD")
-        except RepositoryError:
-            return frozenset()
-
-    @functools.cache
     def commits_after_first(first: str, last: str) -> frozenset[str] | None:
-        return commits_after(root, first, last) if last in own() else None
+        return commits_after(root, first, last) if last in histories.own else None
 
     def acquitted(trend: Trend, place: int) -> frozenset[str]:
         (first, last), env_ids = (
@@ -264,8 +288,7 @@ def _facts(
         rules = Rules.of(project.config, margin=None)
         return under_rules(Benchmark(name=benchmark, version=""), rules).margin
 
-    own_sentinels = _sentinels(project)
-    has_own = any(own_sentinels(trend.benchmark) for trend in found.trends)
+    has_own = any(histories.is_sentinel(trend.benchmark) for trend in found.trends)
 
     @functools.cache
     def moved(before: tuple[str, ...], after: tuple[str, ...], ratio: float) -> bool | None:
@@ -279,14 +302,14 @@ def _facts(
     return Facts(
         order=order,
         facts_of=lambda runs: ledger.facts_of_runs({run: found.files[run] for run in runs}),
-        commits_between=functools.cache(functools.partial(commits_between, root)),
+        commits_between=histories.commits_between,
         commits_of=commits_after_first,
-        changes_code=functools.cache(functools.partial(_changes_code, project)),
+        changes_code=histories.changes_code,
         gate_between=functools.partial(_gate_between, ledger, gates, order),
-        is_sentinel=own_sentinels,
+        is_sentinel=histories.is_sentinel,
         margin_of=margin_of,
         origins={origin: sha for origin, sha in origins.items() if sha in order.places},
-        accepted=accepted,
+        accepted=histories.states,
         acquitted=acquitted,
         machine_moved=moved,
     )
@@ -419,10 +442,11 @@ def _several(found: Collection[str]) -> str:
 def point_named(text: str, *, project: Project, ledger: Path, metrics: Iterable[str]) -> ChangePoint:
     """Return the change point whose id begins with a text, of the first metric that has one."""
     found: set[str] = set()
-    asked = len(text) >= _FEWEST_DIGITS and Ledger(ledger).files()
+    histories = Histories(project, ledger)
+    asked = len(text) >= _FEWEST_DIGITS and histories.ledger.files()
     for metric in metrics if asked else ():
         try:
-            points = read_history(project, ledger, HistoryRequest(metric=metric)).points
+            points = histories.read(HistoryRequest(metric=metric)).points
         except NotMeasuredError:
             continue
         meant = points_beginning(text, points)
@@ -475,10 +499,11 @@ def state_point(*, project: Project, ledger: Path, subject: str, state: State, r
 def stepped_histories(project: Project, ledger: Path) -> Iterator[HistoryReport]:
     """Yield the history of each metric that the ledger has, times and counts first."""
     lacks: list[NotMeasuredError] = []
-    metrics = dict.fromkeys((*_FIRST_METRICS, *Ledger(ledger).metrics()))
+    histories = Histories(project, ledger)
+    metrics = dict.fromkeys((*_FIRST_METRICS, *histories.ledger.metrics()))
     for metric in metrics:
         try:
-            yield read_history(project, ledger, HistoryRequest(metric=metric))
+            yield histories.read(HistoryRequest(metric=metric))
         except NotMeasuredError as error:
             lacks.append(error)
     if len(lacks) == len(metrics):

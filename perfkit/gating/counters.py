@@ -126,6 +126,7 @@ def count_compared(
         mend=mend,
         uncounted=uncounted,
         results_of=asked,
+        until=until,
     )
     first = {failure.node: failure for failure in reversed(found.failures)}
     counts = {side: dict(found.counts[side]) for side in SIDES}
@@ -179,6 +180,7 @@ def _counted(
     mend: Mend = mend_nothing,
     uncounted: AbstractSet[str] = frozenset(),
     results_of: AbstractSet[str] = frozenset(),
+    until: float = math.inf,
 ) -> CountedSides:
     """Count benchmarks on both sides at once, again where ``mend`` did something about the failures."""
     while True:
@@ -189,6 +191,7 @@ def _counted(
             on_benchmark=log,
             uncounted=uncounted,
             results_of=results_of,
+            until=until,
         )
         if not mend(found.failures):
             return found

@@ -89,6 +89,12 @@ def resolve_sides(
     )
 
 
+def default_base(start: Path, *, ignored: Sequence[Path] = ()) -> str:
+    """Return the commit that ``resolve_sides`` compares with where neither side is named."""
+    head, _ = _head(start, None, ignored)
+    return _default_base(head).commit.sha
+
+
 def resolve_same(
     start: Path, *, base: str | None, head: str | None, ignored: Sequence[Path] = ()
 ) -> SidePair:

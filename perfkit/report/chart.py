@@ -211,6 +211,8 @@ _MOST_DOTS = 80
 # An axis covers at least this share of the values: scatter of half a percent must not look like mountains.
 _LEAST_RANGE, _SMALL_LEAST_RANGE = 0.04, 0.1
 _FREE_ABOVE = 0.08
+# 1.96 standard errors, of 1.36 sd / sqrt(n) each, of the lower quartile of n normal values.
+_QUARTILE_95 = 2.67
 _MOST_TICKS = 6
 
 
@@ -364,9 +366,11 @@ def _frame(
 
 
 def _half_band(trend: Trend, place: int) -> float:
-    """Return half of the band around the level of a run: the sd over launches, as a share of their mean."""
-    mean, sd = trend.means[place], trend.sds[place] or 0.0
-    return trend.levels[place] * min(sd / mean, 1.0) if mean else 0.0
+    """Return half of the 95 % interval of a run's level by the scatter of its launches; 0 of a single one."""
+    mean, sd, launches = trend.means[place], trend.sds[place], trend.launches[place]
+    if not mean or sd is None or launches < 2:  # noqa: PLR2004 (one launch has no scatter)
+        return 0.0
+    return trend.levels[place] * min(_QUARTILE_95 / math.sqrt(launches) * sd / mean, 1.0)
 
 
 def _marks(steps: Iterable[tuple[ChangePoint, int, bool]], frame: _Frame) -> Iterator[Mark]:

@@ -292,6 +292,7 @@ def counts_of_call(
     most_calls: float = math.inf,
     since: Compilation | None = None,
     as_guest: bool = False,
+    kept_s: float = 0.0,
 ) -> Counts:
     """Return the counts of a call; the growth of the process is left out where few calls are allowed.
 
@@ -310,7 +311,9 @@ def counts_of_call(
         more = (grown,) if kernels is None else (kernels, grown)
         counts = replace(counts, counts=(*counts.counts, *more))
     if not as_guest:
-        counts = with_kept(counts, count_kept(call, root, most_calls=most_calls - MOST_COUNTED_CALLS))
+        counts = with_kept(
+            counts, count_kept(call, root, most_calls=most_calls - MOST_COUNTED_CALLS, most_s=kept_s)
+        )
     return with_texts(counts, root)
 
 

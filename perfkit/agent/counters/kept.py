@@ -128,15 +128,17 @@ def _unrecorded() -> Iterator[None]:
             root.addHandler(one)
 
 
-def count_kept(call: Callable[[], object], root: Path, *, most_calls: float) -> Count | str:
-    """Return the bytes that a call keeps, or why they are not counted."""
+def count_kept(
+    call: Callable[[], object], root: Path, *, most_calls: float, most_s: float = _MOST_S
+) -> Count | str:
+    """Return the bytes that a call keeps, or why they are not counted, in about ``most_s`` CPU seconds."""
     if most_calls < _FEWEST_CALLS:
         return "it may not be called often enough"
     if tracemalloc.is_tracing():
         return TRACED
     try:
         with _unrecorded(), without_garbage_collection(whole=False):
-            return _Calls(call, most_calls=most_calls).count(root)
+            return _Calls(call, most_calls=most_calls, most_s=most_s).count(root)
     except Exception as error:  # noqa: BLE001 (the other counts are made already)
         return f"one more call failed: {type(error).__name__}"
 
@@ -144,9 +146,9 @@ def count_kept(call: Callable[[], object], root: Path, *, most_calls: float) -> 
 class _Calls:
     """Calls of a benchmark, all of which may take some time together."""
 
-    def __init__(self, call: Callable[[], object], *, most_calls: float) -> None:
-        self._call, self._many = call, math.isinf(most_calls)
-        self._until = time.process_time() + _MOST_S / 2
+    def __init__(self, call: Callable[[], object], *, most_calls: float, most_s: float) -> None:
+        self._call, self._many, self._most_s = call, math.isinf(most_calls), most_s
+        self._until = time.process_time() + most_s / 2
         self._call_s = 0.0
 
     def count(self, root: Path) -> Count | str:
@@ -166,7 +168,7 @@ class _Calls:
             native, calls = self._screened(longer) or (native, calls)
         if native is None:
             return Count(metric=KEPT, unit="B", values=(0.0, 0.0), causes=())
-        self._until += _MOST_S
+        self._until += self._most_s
         most = int(_MOST_TRACED / max(native[0], 1.0))
         calls = max(1, min(self._fitting(_TRACED_BLOCK_S), calls, _MOST_CALLS_TRACED, most))
         with Readings(root) as readings:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from perfkit.commands.history import HistoryRequest, base_commit, read_history
+from perfkit.commands.history import Histories, HistoryRequest, read_history
 from perfkit.config import Project
 from perfkit.errors import LedgerError, NotMeasuredError, UsageError
 from perfkit.features.site.pages import site_files, trend_files
@@ -41,7 +41,7 @@ from perfkit.model.results import (
     RunSummary,
 )
 from perfkit.profiling.read.summary_file import saved_profiles
-from perfkit.repo.commits import commit_facts, releases
+from perfkit.repo.commits import commit_facts
 from perfkit.repo.git import reading_only
 
 DEFAULT_OUT = "site"
@@ -99,12 +99,12 @@ def write_trends(
 @reading_only()
 def read_site(*, project: Project, ledger: Path) -> tuple[Site, Mapping[str, Path]]:
     """Return all that the pages show, and the files to copy, by their places in the site."""
-    kept = Ledger(ledger)
+    histories = Histories(project, ledger)
+    kept, base = histories.ledger, histories.base
     runs = tuple(kept.runs())
-    tags = tuple(Reference(name=name, commit=sha) for name, sha in releases(project.root).items())
-    base = base_commit(project)
+    tags = tuple(Reference(name=name, commit=sha) for name, sha in histories.tags.items())
     since = (*tags[-1:], *([] if base is None else [Reference(name="base", commit=base)]))
-    history = _whole_history(project, ledger, kept)
+    history = _whole_history(histories)
     known = commit_facts(project.root, {one.commit for one in (*tags, *since)})
     summaries, damaged = saved_profiles(project.path(project.config.profiles))
     oldest_first = sorted(summaries, key=lambda summary: (summary.recorded_at, summary.name))
@@ -131,17 +131,19 @@ def _title(project: Project) -> str:
     return project.config.report.title or project.root.name
 
 
-def _whole_history(project: Project, ledger: Path, kept: Ledger) -> HistoryReport:
+def _whole_history(histories: Histories) -> HistoryReport:
     """Return the history of times and, behind it, those of all other metrics that runs of commits have."""
     found: list[HistoryReport] = []
     nothing: NotMeasuredError | None = None
-    for metric in _metrics(kept):
+    for metric in _metrics(histories.ledger):
         try:
-            found.append(read_history(project, ledger, HistoryRequest(metric=metric)))
+            found.append(histories.read(HistoryRequest(metric=metric)))
         except NotMeasuredError as error:
             nothing = nothing or error
     if not found:
-        raise nothing or NotMeasuredError(f"{ledger} has no runs yet; measure with `perfkit gate` first")
+        raise nothing or NotMeasuredError(
+            f"{histories.place} has no runs yet; measure with `perfkit gate` first"
+        )
     first = found[0]
     # Drifts and silences are those of the times; a counter that is no longer taken is no alarm.
     return replace(

@@ -170,13 +170,17 @@ class _Pages:
 
     def overview(self) -> str:
         """Return the first page: alarms, then a row for each series."""
-        lines = [self._line(series) for series in self.series]
+        leading = {(one.benchmark, one.metric.name): one for one in sorted(self.series, key=_leads)}
+        lines = [
+            self._line(one) | {"leads": one is leading[one.benchmark, one.metric.name]} for one in self.series
+        ]
         cards = _cards(self._alarms(), self.commits)
         metrics = Counter(one.metric.name for one in self.series)
         return self._render(
             "overview.html.j2",
             title=self.site.project,
             lines=lines,
+            since=[one for one in self.site.since if any(one.name in found.since for found in self.series)],
             cards=[card for card in cards if card.kind in ALARMS],
             others=[
                 (title, of_kind)

@@ -191,13 +191,19 @@ class Runner:
         return self._asked({"kind": "profile", "calls": calls}, "profiled")
 
     def begin_counting(
-        self, root: Path, *, counts: bool = True, result: Mapping[str, object] | None = None
+        self,
+        root: Path,
+        *,
+        counts: bool = True,
+        result: Mapping[str, object] | None = None,
+        kept_s: float,
     ) -> None:
         """Order it to count its own calls, without waiting; places in the code are relative to ``root``.
 
-        With an order of a ``result`` it first makes a call and describes what that gives.
+        With an order of a ``result`` it first makes a call and describes what that gives. What its calls keep
+        is looked for in about ``kept_s`` CPU seconds at most.
         """
-        self._send({"kind": "count", "root": str(root), "counts": counts, "result": result})
+        self._send({"kind": "count", "root": str(root), "counts": counts, "result": result, "kept_s": kept_s})
         self.iterations += 1
 
     def begin_calls(self, control: Sequence[str], library: str | None) -> None:

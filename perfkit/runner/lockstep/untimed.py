@@ -6,7 +6,9 @@ Nothing is timed while counting, so both sides are counted at the same time and 
 from __future__ import annotations
 
 import base64
+import math
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -44,6 +46,8 @@ _DEVICE_FULL = "OutOfMemoryError"
 _IMPORT_LIMIT_S = 30.0
 # What was counted in a process that a benchmark ended is counted once more, in a process without that one.
 _TRIES = 2
+# What a call keeps is looked for in this many CPU seconds at least, and at most.
+_KEPT_S = 0.5, 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +73,13 @@ def count_benchmarks(
     names: Sequence[Side] = SIDES,
     uncounted: AbstractSet[str] = frozenset(),
     results_of: AbstractSet[str] = frozenset(),
+    until: float = math.inf,
 ) -> CountedSides:
     """Count each benchmark on both sides at once, or on one; ``on_benchmark`` receives each node id before.
 
-    What the calls of ``results_of`` give is described before, of those ``uncounted`` nothing else.
+    What the calls of ``results_of`` give is described before, of those ``uncounted`` nothing else. What calls
+    keep is looked for less long where the benchmarks that are left would not end ``until`` then, on the
+    monotonic clock.
 
     A benchmark that kills or hangs its process has no counts on that side; new processes count the others,
     those as well that were counted before it, since the process ended without the proof of its code.
@@ -85,7 +92,7 @@ def count_benchmarks(
 
     def count(nodes: Sequence[str], names: Sequence[Side]) -> CountedSides:
         sides = [_Side(launcher, side, nodes, uncounted, {node: {} for node in results_of}) for side in names]
-        return _count(sides, nodes, limit_s, on_benchmark)
+        return _count(sides, nodes, limit_s, on_benchmark, until=until)
 
     if together or not alone:
         found.append(count(together, names))
@@ -151,14 +158,17 @@ def _count(
     nodes: Sequence[str],
     limit_s: Callable[[str], float],
     on_benchmark: Callable[[str], None],
+    *,
+    until: float = math.inf,
 ) -> CountedSides:
     wanted = nodes
     try:
         for _ in range(_TRIES):
-            for node in wanted:
+            for place, node in enumerate(wanted):
                 on_benchmark(node)
+                share_s = (until - time.monotonic()) / (len(wanted) - place)
                 for one in sides:
-                    one.begin(node, limit_s(node))
+                    one.begin(node, limit_s(node), kept_s=min(max(share_s, _KEPT_S[0]), _KEPT_S[1]))
                 for one in sides:
                     one.finish(node)
                 for one in sides[1:]:
@@ -312,7 +322,7 @@ class _Side:
         self.failures: list[Failure] = []
         self.reports: list[SideReport] = []
 
-    def begin(self, node: str, limit_s: float) -> None:
+    def begin(self, node: str, limit_s: float, *, kept_s: float) -> None:
         """Order its process to count a benchmark, without waiting; start a process if there is none."""
         self._runner = None
         if node not in self.wanted:
@@ -326,6 +336,7 @@ class _Side:
                 self._launcher.root(self.side),
                 counts=node not in self._uncounted,
                 result=self._orders.get(node),
+                kept_s=kept_s,
             )
         except BenchmarkError as error:
             self._fail(node, error)

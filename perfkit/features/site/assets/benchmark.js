@@ -5,6 +5,8 @@
   const field = (id) => document.getElementById(id);
   const setup = document.body.dataset;
   const ROWS = 100;
+  // 1.96 standard errors, of 1.36 sd / sqrt(n) each, of the lower quartile of n normal values.
+  const QUARTILE_95 = 2.67;
   const UNITS = { s: [["s", 1], ["ms", 1e-3], ["us", 1e-6], ["ns", 1e-9]], B: [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10], ["B", 1]] };
   let series = null, picked = [], page = 0, chart = null;
 
@@ -138,8 +140,9 @@
     const env = Int32Array.from(order, (run) => shapes.get(data.runs.env[series.run[run]]));
     const version = Int32Array.from(order, (run) => (Array.isArray(series.version) ? series.version[run] : 0));
     const spread = (run, sign) => {
-      const sd = Number.isNaN(series.sd[run]) ? 0 : series.sd[run], level = series.level[run];
-      return level * (1 + sign * Math.min(sd / (series.mean[run] || 1), 1));
+      const launches = series.launches[run], known = launches > 1 && !Number.isNaN(series.sd[run]);
+      const half = known ? ((QUARTILE_95 / Math.sqrt(launches)) * series.sd[run]) / (series.mean[run] || 1) : 0;
+      return series.level[run] * (1 + sign * Math.min(half, 1));
     };
     const between = (run) => {
       const at = place.get(run);
@@ -213,7 +216,7 @@
     if (run < 0) return;
     const known = facts(run);
     const head = element("div");
-    head.append(element("b", valueText(known.level)), ` mean ${valueText(known.mean)} ± ${valueText(known.sd)}`);
+    head.append(element("b", valueText(known.level)));
     const others = [element("div", `${known.sha.slice(0, 10)} ${known.subject}`), element("div", `${timeText(known.committed ?? known.measured)}, ${launchesText(known.launches)}, ${known.source}`, "dim")];
     if (picked.length === 1 && picked[0] !== run) others.push(element("div", `${ratioText(known.level / series.level[picked[0]])} against A`));
     tip.replaceChildren(head, ...others);
@@ -364,8 +367,8 @@
     field("series").value = String(number);
     series = data.series[number];
     field("meaning").textContent = series.lockstep
-      ? "Line: level of each commit, as it follows from the gates, which measure two commits in alternation. Band: ± sd over launches."
-      : "Line: level of each run, the lower quartile over its launches of their quickest round, which other work disturbs least. Band: ± sd over its launches.";
+      ? "Line: level of each commit, as it follows from the gates, which measure two commits in alternation. Band: its 95 % interval."
+      : "Line: level of each run, the lower quartile over its launches of their quickest round, which other work disturbs least. Band: its 95 % interval, by the scatter of the launches.";
     picked = [];
     page = 0;
     for (const part of document.querySelectorAll(".summary[data-series]")) {

@@ -61,11 +61,11 @@
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     let shown = 0;
     rows.forEach((row, number) => {
-      const { kind: state, metric: measured, machine: on } = row.dataset;
+      const { kind: state, metric: measured, machine: on, leads } = row.dataset;
       const fits = words.every((word) => names[number].includes(word))
         && (!kind.value || (kind.value === "attention" ? attention.has(state) : kind.value === state))
         && (!metric.value || metric.value === measured)
-        && (!machine.value || machine.value === on);
+        && (machine.value ? ["all", on].includes(machine.value) : leads !== undefined || attention.has(state));
       row.hidden = !fits;
       shown += fits;
     });
@@ -92,7 +92,8 @@
 
   for (const control of [search, kind, metric, machine]) control.addEventListener("input", filter);
   field("clear").addEventListener("click", () => {
-    for (const control of [search, kind, metric, machine]) control.value = "";
+    for (const control of [search, kind, metric]) control.value = "";
+    machine.value = "all";
     filter();
     search.focus();
   });
