@@ -98,7 +98,7 @@ def table(outcomes: dict[str, Any]) -> list[str]:
 
 def affected(gate: dict[str, Any]) -> str:
     """Return how many benchmarks of a gate run changed code, of how many."""
-    coverage = gate["coverage"]
+    coverage = gate.get("coverage")
     return f"{coverage['benchmarks'] - coverage['same']} of {coverage['benchmarks']}" if coverage else "-"
 
 

@@ -143,14 +143,20 @@ class Histories:
         trends = [chained(trend) if trend.lockstep else trend for trend in arranged]
         facts = _facts(self, found, gates, order, same=SameCode.of(pairs))
         common = without_machine(trends, order, facts.is_sentinel)
-        points = [_with_state(point, states) for point in find_change_points(trends, common, facts)]
+
+        def is_needed(benchmark: str) -> bool:
+            # A step that all made together is described by all, and a sentinel explains others.
+            return bool(common.steps) or meant.matches(benchmark) or facts.is_sentinel(benchmark)
+
+        drafts = find_change_points(trends, common, facts, is_needed)
+        points = [_with_state(point, states) for point in drafts]
         inside = {sha for one in points if one.acquitted for sha in _inside(one, facts)}
         commits |= commit_facts(project.root, inside)
         points = [_with_suspects(point, facts, Order.of(commits.values())) for point in points]
         released = max((order.place(sha) for sha in self.tags.values() if sha in order.places), default=-1.0)
         drifts = (
             *find_gate_drifts(gates, facts, since=released),
-            *find_drifts(trends, points, common, facts),
+            *find_drifts(trends, points, common, facts, is_needed),
         )
         silences = find_silences(
             trends,

@@ -45,7 +45,9 @@ _TEXT_NAMES = re.compile(
     r"|\.travis\.yml|justfile|manifest\.in"
     r"|(requirements|constraints)([-_.][\w.-]*)?\.(txt|in)|environment[\w-]*\.ya?ml)(\.(md|rst|txt))?$"
 )
-_TEXT_FOLDERS = frozenset({".github", ".circleci", ".gitlab", ".vscode", ".idea"})
+_TEXT_FOLDERS = frozenset({
+    ".github", ".circleci", ".gitlab", ".vscode", ".idea", ".claude", ".cursor", ".devcontainer",
+})  # fmt: skip
 # Tables of pyproject.toml that change nothing that runs.
 _HARMLESS_TOOLS = frozenset({
     "bandit", "black", "bumpversion", "check-manifest", "codespell", "commitizen", "coverage", "cspell",

@@ -132,9 +132,13 @@ def _disjoint(measured: Iterable[frozenset[str]]) -> list[frozenset[str]]:
 
 
 def find_drifts(
-    trends: Sequence[Trend], points: Iterable[ChangePoint], common: WithoutMachine, facts: Facts
+    trends: Sequence[Trend],
+    points: Iterable[ChangePoint],
+    common: WithoutMachine,
+    facts: Facts,
+    is_wanted: Callable[[str], bool],
 ) -> Iterator[Drift]:
-    """Yield the drifts in plain runs, one for each benchmark and machine.
+    """Yield the drifts in plain runs, one for each wanted benchmark and machine.
 
     A drift counts from the best level, else the last release, else the base; change points are taken out. A
     rise that all benchmarks share is a drift of each until a sentinel drifts as well.
@@ -142,7 +146,7 @@ def find_drifts(
     found: dict[tuple[str, str], Drift] = {}
     numbers = {id(trend): number for number, trend in enumerate(trends)}
     for trend, own in _with_steps(trends, points):
-        drift = _drift_of(trend, own, facts)
+        drift = _drift_of(trend, own, facts) if is_wanted(trend.benchmark) else None
         key = (trend.benchmark, trend.machine_id)
         if drift is not None and (key not in found or drift.low > found[key].low):
             sides = _ends(trend, drift.since)

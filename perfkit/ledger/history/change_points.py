@@ -39,11 +39,14 @@ _AROUND, _FEWEST_SPEEDS, _HALF = 10, 3, 0.5
 BUILT_IN_MOVED = "the built-in sentinel moved as well"
 
 
-def find_change_points(trends: Sequence[Trend], common: WithoutMachine, facts: Facts) -> list[ChangePoint]:
-    """Return the change points of all trends, each with its cause."""
+def find_change_points(
+    trends: Sequence[Trend], common: WithoutMachine, facts: Facts, is_wanted: Callable[[str], bool]
+) -> list[ChangePoint]:
+    """Return the change points of the wanted benchmarks, each with its cause."""
     drafts = [
         (trend, point)
         for number, trend in enumerate(trends)
+        if is_wanted(trend.benchmark)
         for point in _drafts(number, trend, common, facts)
     ]
     runs = {run for trend, point in drafts for run in trend.run_ids[point.place - 1 : point.place + 1]}
