@@ -1147,4 +1147,7 @@ HARMLESS: dict[str, Change] = {
         "import fractions", "import decimal",
     ),
     "unused import": _change(_STEP, "def step", "import textwrap\ndef step"),
+    "settings of an assistant": _change(
+        _STEP, "1", "2", file=".claude/settings.json", more={".claude/settings.json": "[1]"}
+    ),
 }  # fmt: skip
