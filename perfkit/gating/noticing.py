@@ -11,8 +11,8 @@ from typing import Any
 
 from perfkit.repo.code_units import MODULE, Units, differing_functions
 
-# Modules and variables that only a measured process has, in whole words.
-_WORD = re.compile(r"[\w.*-]*(pytest|perfkit)[\w.*-]*|CI|GITHUB_ACTIONS|\.git", re.IGNORECASE)
+# Modules and variables that only a measured process has, in whole words; a hook of pytest is an attribute.
+_WORD = re.compile(r"\.?[\w*-]*(pytest|perfkit)[\w.*-]*|CI|GITHUB_ACTIONS|\.git", re.IGNORECASE)
 _MODULES = frozenset({"pytest", "_pytest", "pytest_benchmark", "perfkit"})
 # By these code finds out from where it is called.
 _STACK = frozenset({

@@ -250,6 +250,8 @@ def test_words_of_other_things_are_none() -> None:
     text = """
 import torch
 
+KNOWN = {"TimeoutHooks.pytest_timeout_set_timer"}
+
 def work(x):
     \"\"\"Run by pytest.\"\"\"
     raise ValueError("install pytest first", torch.stack([x]), x.isenabled())
