@@ -31,7 +31,7 @@ from .model import KEPT, Count, Counts, causes_of
 from .places import Places
 from .torch_adapter import no_overrides, storage_of
 
-TOO_LONG = "its calls take too long to make more of them"
+TOO_LONG = "there was no time for more of its calls"
 TRACED = "memory is being traced already"
 _HERE = Path(__file__).parent.as_posix()
 # Nothing is traced in the first blocks, which decide whether there is anything to trace.
