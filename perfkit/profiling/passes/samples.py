@@ -70,6 +70,13 @@ _INNER = (
 )
 
 
+def part_of_library(file: str) -> tuple[str, str]:
+    """Return the part of torch that a file is of, or "", and what a call of it from own code does."""
+    phase = next((name for part, name in _PHASES if part in file), "")
+    inner = next((name for part, name in _INNER if part in file), LIBRARY)
+    return COMPILING if file.endswith(_COMPILER) else phase, inner
+
+
 @dataclass(frozen=True)
 class _Code:
     """What is known of a code object: whether it is the user's own, and else which part of a library."""
@@ -177,10 +184,7 @@ class Sampler:
         return tuple(frames), phase, inner, not self._grad()
 
     def _know(self, file: str) -> _Code:
-        path = Path(file).as_posix()
-        phase = next((name for part, name in _PHASES if part in path), "")
-        phase = COMPILING if path.endswith(_COMPILER) else phase
-        inner = next((name for part, name in _INNER if part in path), LIBRARY)
+        phase, inner = part_of_library(Path(file).as_posix())
         own = self._own.owns(file)
         found = _Code(own=own, phase=phase, inner=inner, harness=is_harness(file))
         self._files[file] = found
