@@ -143,7 +143,8 @@ def test_a_hung_process_is_named_with_the_line_that_waits(begin: Begin, tmp_path
 def test_where_each_rank_waits_is_shown(begin: Begin, tmp_path: Path) -> None:
     report, _ = _watched(begin(RANKS), tmp_path)
 
-    assert report["hangs"]
+    assert (True, 2) == (report["hangs"], report["processes"])
+    assert "train.py:8" == report["lines"][0]["place"]
     assert {"train.py:8", "train.py:9"} <= {one["place"] for one in report["lines"]}
 
 

@@ -21,7 +21,8 @@ from perfkit.units import counted, human_percent
 _MOST_LINES, _MOST_OF_WORKERS = 10, 3
 # No process hangs that keeps half a core busy, or that was seen less often.
 _BUSY, _FEWEST_SAMPLES = 0.5, 50
-_VERBS = {DATA: "waits for the loader", RANKS: "waits for other ranks", WAITING: "waits"}
+_MOST_OF, _SHOWN = 0.9, 0.005
+_WAITS = {DATA: "waits for the loader", RANKS: "waits for other ranks", WAITING: "waits"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,33 +66,35 @@ def report_of(found: Watched) -> WatchReport:
     for one in found.stacks:
         threads[one.pid, one.thread].append(one)
     workers = {one.pid for one in found.stacks if one.is_worker}
-    training = _training_threads(threads, workers, found.pid)
-    # What waits for another rank or a worker hangs because that one does.
-    stuck = sorted(
-        (key for key in threads if threads[key][0].is_main and _is_stuck(threads[key], found)),
-        key=lambda key: (threads[key][0].part in (DATA, RANKS), key not in training),
-    )
-    moving = {key for key in training if key not in stuck}
-    hangs = all(key in stuck for key in threads if key[0] in workers and threads[key][0].is_main) and (
-        not moving or any(key in training and threads[key][0].part != RANKS for key in stuck)
-    )
+    training = _training_threads(threads, workers, found)
+    of_workers = [key for key in threads if key[0] in workers and threads[key][0].is_main]
+    hangs = all(_is_stuck(threads[key], found) for key in (*training, *of_workers))
     taken = [one for key in training for one in threads[key]]
     total = sum(one.count for one in taken)
     parts: Counter[str] = Counter()
     for one in taken:
         parts[one.part] += one.count
     if hangs:
-        others = [key for key in threads if key not in stuck]
-        lines = [_lines(threads[key], f"{key[0]} {key[1]}")[0] for key in (*stuck, *others)]
-        verdict = f"hangs in {lines[0].function} for {found.seconds:.0f} s ({lines[0].place})"
+        # What waits for another rank or a worker hangs because that one does.
+        first = sorted((*training, *of_workers), key=lambda key: threads[key][0].part in (DATA, RANKS))
+        lines = [
+            _lines(threads[key], " ".join(map(str, key)))[0] for key in dict.fromkeys((*first, *threads))
+        ]
+        function = threads[first[0]][0].frames[0].partition(" (")[0]
+        verdict = f"hangs in {function} for {found.seconds:.0f} s ({lines[0].place})"
+        command = f"py-spy dump --locals --pid {first[0][0]}"
     else:
-        of_workers = [one for one in found.stacks if one.pid in workers and one.is_main]
-        few = _lines(of_workers, "loader workers")[:_MOST_OF_WORKERS]
-        lines = [*_lines(taken, "training")[: _MOST_LINES - len(few)], *few]
+        few = _lines([one for key in of_workers for one in threads[key]], "loader workers")
+        lines = (
+            _lines(taken, "training")[: _MOST_LINES - len(few[:_MOST_OF_WORKERS])] + few[:_MOST_OF_WORKERS]
+        )
         part, count = parts.most_common(1)[0]
-        place = next(one.place for one in lines if one.part == part)
-        verb = _VERBS.get(part, f"is in {part}")
-        verdict = f"{verb} {human_percent(count / total)} of the time ({place})"
+        most = next(one for one in lines if one.part == part)
+        share = f"{human_percent(count / total)} of the time"
+        alone = f" alone {human_percent(most.share)}" if most.share < _MOST_OF * count / total else ""
+        verb = f"{_WAITS[part]} {share}" if part in _WAITS else f"spends {share} in {part}"
+        verdict = f"{verb} ({most.place}{alone})"
+        command = _next([pid for pid, _ in training], found.pid)
     return WatchReport(
         pid=found.pid,
         verdict=verdict,
@@ -102,28 +105,28 @@ def report_of(found: Watched) -> WatchReport:
         hangs=hangs,
         parts={part: count / total for part, count in parts.most_common()},
         lines=tuple(lines[:_MOST_LINES]),
-        next=f"py-spy dump --locals --pid {stuck[0][0]}"
-        if hangs
-        else _next([pid for pid, _ in training], found.pid),
+        next=command,
     )
 
 
 def _training_threads(
-    threads: dict[tuple[int, str], list[Stack]], workers: set[int], root: int
+    threads: dict[tuple[int, str], list[Stack]], workers: set[int], found: Watched
 ) -> list[tuple[int, str]]:
-    """Return the thread of each process that trains: no worker, and no parent that only waits for ranks."""
+    """Return the thread of each process that trains: no loader's worker, and no parent that only waits."""
 
     def rank(key: tuple[int, str]) -> tuple[int, bool]:
-        own = [one for one in threads[key] if one.line]
-        return sum(one.count for one in own if one.part not in (OWN, WAITING)), threads[key][0].is_main
+        own = [one for one in threads[key] if one.line and one.part not in (OWN, WAITING)]
+        return sum(one.count for one in own), threads[key][0].is_main
 
     best: dict[int, tuple[int, str]] = {}
     for key, stacks in threads.items():
         if key[0] not in workers and any(one.line for one in stacks):
             best[key[0]] = max(best.get(key[0], key), key, key=rank)
-    if len(best) > 1 and root in best and not rank(best[root])[0]:
-        del best[root]
-    return list(best.values()) or [max(threads, key=lambda key: (key[0] == root, *rank(key)))]
+    in_steps = [key for key in best.values() if rank(key)[0]]
+    if any(not _is_stuck(threads[key], found) for key in in_steps):
+        return in_steps
+    others = [key for key in best.values() if key[0] != found.pid or key in in_steps]
+    return others or list(best.values()) or [max(threads, key=lambda key: (key[0] == found.pid, *rank(key)))]
 
 
 def _is_stuck(stacks: Sequence[Stack], found: Watched) -> bool:
@@ -150,7 +153,7 @@ def _line(stacks: Sequence[Stack], who: str, total: int) -> WatchLine:
         who=who,
         part=most.part,
         place=most.line.place if most.line else file,
-        function=function,
+        function=most.line.function if most.line else function,
         text=most.line.text if most.line else "",
         share=sum(one.count for one in stacks) / total,
     )
@@ -172,7 +175,9 @@ def _next(ranks: Sequence[int], root: int) -> str:
 
 def watch_view(report: WatchReport) -> Group:
     """Return the verdict, the parts of the time, the lines and the next command."""
-    parts = ", ".join(f"{part} {100 * share:.0f} %" for part, share in list(report.parts.items())[:5])
+    parts = ", ".join(
+        f"{part} {100 * share:.0f} %" for part, share in report.parts.items() if share >= _SHOWN
+    )
     ranks = f", {report.processes} ranks" if report.processes > 1 else ""
     workers = f", {counted(report.workers, 'loader worker')}" if report.workers else ""
     head = f"{report.seconds:.0f} s, {report.samples:,} samples{ranks}{workers}: {parts}"
@@ -180,8 +185,7 @@ def watch_view(report: WatchReport) -> Group:
     for one in report.lines:
         who = "" if one.who == "training" else f"{one.who}: "
         table.add_row(
-            Text(f"{who}{one.place} {one.text or one.function}"), one.part, human_percent(one.share)
+            Text(f"{who}{one.place} in {one.function}: {one.text}"), one.part, human_percent(one.share)
         )
-    return spaced(
-        Group(Folded(report.verdict, style="bold"), Folded(head)), table, Text(f"next: {report.next}")
-    )
+    pasted = Text(f"next: {report.next}", no_wrap=True, overflow="ignore")
+    return Group(spaced(Group(Folded(report.verdict, style="bold"), Folded(head)), table), pasted)

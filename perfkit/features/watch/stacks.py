@@ -18,34 +18,37 @@ from perfkit.errors import NotMeasuredError
 from perfkit.extras import MissingLibraryError
 from perfkit.model import samples
 from perfkit.model.readings import DATA, EVALUATION, FORWARD, OPTIMIZER, RANKS
-from perfkit.model.samples import BACKWARD, COMPILING, LIBRARY, LOGGING, MODEL, UPDATE, WAIT, OwnLine
-from perfkit.profiling.passes.samples import part_of_library
+from perfkit.model.samples import (
+    BACKWARD,
+    COMPILING,
+    COPY,
+    LIBRARY,
+    MODEL,
+    UPDATE,
+    WAIT,
+    OwnLine,
+    part_of_library,
+)
 from perfkit.report.progress import StageProgress
 from perfkit.temporary import temporary_folder
 
 _RATE = 50
 _SHOWN_EVERY_S = 0.5
+# A command line may have line breaks.
+_RECORD = re.compile(r'\n(?=process \d+:")')
 _FRAME = re.compile(r"(.*) \((.*):(\d+)\)")
 _PROCESS = re.compile(r'(?:^|;)process (\d+):"')
 _THREAD = re.compile(r"(?:^|;)thread \(\w+\): ([^;]*)")
 _NOT_OWN = re.compile(r"^<|/lib/python3|/(site|dist)-packages/|/bin/[^/]*$")
 _WORKER = "torch/utils/data/_utils/worker.py"
 _COLLECTIVES = "torch/distributed/distributed_c10d.py"
+_IMPORTING, _IMPORTS = "<frozen importlib._bootstrap>", "imports"
 _WITHOUT_GRADIENTS = "decorate_context"
 _EVALUATION = re.compile(
     r"(^|[_.])(eval|evaluate|evaluation|val|valid|validate|validation)(_|$)|(^|\.)test(_epoch|_step)?$"
 )
 OWN, WAITING, _LOADING = "own code", "waiting", "loading"
-_PARTS = {
-    samples.DATA: DATA,
-    COMPILING: "compiling",
-    UPDATE: OPTIMIZER,
-    BACKWARD: BACKWARD,
-    MODEL: FORWARD,
-    RANKS: RANKS,
-    LOGGING: LOGGING,
-    WAIT: WAITING,
-}
+_PARTS = {samples.DATA: DATA, UPDATE: OPTIMIZER, MODEL: FORWARD, WAIT: WAITING, LIBRARY: OWN, COPY: OWN}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +91,9 @@ def sampled(pid: int, seconds: int, progress: StageProgress) -> Watched:
         raise MissingLibraryError(
             "perfkit watch needs py-spy, found none; install it: pip install 'perfkit[watch]'"
         )
-    folder = Path(f"/proc/{pid}/cwd").resolve()
+    folder = f"/proc/{pid}/cwd"
+    with contextlib.suppress(OSError):
+        folder = str(Path(folder).readlink())
     with temporary_folder() as place:
         file, errors = place / "stacks", place / "errors"
         command = [program, "record", "--pid", str(pid), "--subprocesses", "--idle", "--threads"]
@@ -110,9 +115,13 @@ def sampled(pid: int, seconds: int, progress: StageProgress) -> Watched:
         lasted = min(time.monotonic() - begun, seconds)
         used = {one: total - cpu_s.get(one, 0.0) for one, total in _cpu_s().items()}
         text = file.read_text() if file.exists() else ""
-        if not text:
+        records = _RECORD.split(text.rstrip("\n")) if text else []
+        # A launcher may have started this process as well.
+        stacks = tuple(
+            one for one in (_stack(folder, record) for record in records) if one.pid != os.getpid()
+        )
+        if not stacks:
             raise NotMeasuredError(_problem(pid, errors.read_text()))
-    stacks = tuple(_stack(pid, folder, line) for line in text.splitlines())
     return Watched(pid=pid, seconds=lasted, stacks=stacks, cpu_s=used)
 
 
@@ -139,7 +148,7 @@ def _problem(pid: int, errors: str) -> str:
     return f"process {pid} showed no stack of Python ({last}); `pgrep -af python` lists those of Python"
 
 
-def _stack(root: int, folder: Path, text: str) -> Stack:
+def _stack(folder: str, text: str) -> Stack:
     stack, _, count = text.rpartition(" ")
     thread, processes = _THREAD.search(stack), _PROCESS.findall(stack)
     found = [frame.groups() for one in stack.split(";") if (frame := _FRAME.fullmatch(one))]
@@ -151,8 +160,13 @@ def _stack(root: int, folder: Path, text: str) -> Stack:
         is_own = not _NOT_OWN.search(file)
         part, kind = ("", LIBRARY) if is_own else part_of_library(file)
         part = RANKS if file.endswith(_COLLECTIVES) else part
+        part = _IMPORTS if line is None and file == _IMPORTING else part
         # An optimizer calls no module itself, but a closure that it was given does.
-        if part and phase != COMPILING and not (part == UPDATE and phase in (MODEL, BACKWARD)):
+        if (
+            part
+            and phase not in (COMPILING, _IMPORTS)
+            and not (part == UPDATE and phase in (MODEL, BACKWARD))
+        ):
             phase = part
         evaluates = evaluates or bool(_EVALUATION.search(function) and "/torch/" not in file)
         evaluates = evaluates or (function == _WITHOUT_GRADIENTS and phase == MODEL)
@@ -165,9 +179,9 @@ def _stack(root: int, folder: Path, text: str) -> Stack:
         if kind != WAIT:
             frames.append(f"{function} ({file}:{number})" if is_own else f"{function} ({file})")
     worker = any(file.endswith(_WORKER) for _, file, _ in found)
-    part = EVALUATION if evaluates and phase in ("", MODEL) else _PARTS.get(phase or inner, OWN)
+    part = EVALUATION if evaluates and phase in ("", MODEL) else _PARTS.get(phase or inner, phase or inner)
     return Stack(
-        pid=int(processes[-1]) if processes else root,
+        pid=int(processes[-1]),
         thread=thread[1] if thread else "",
         line=line,
         part=part if not worker else WAITING if inner == WAIT else _LOADING,
