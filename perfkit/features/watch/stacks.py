@@ -137,15 +137,19 @@ def _cpu_s() -> dict[int, float]:
 
 
 def _problem(pid: int, errors: str) -> str:
-    if not Path(f"/proc/{pid}").exists():
-        return f"there is no process {pid}, or it ended at once; `pgrep -af python` lists those of Python"
-    if "ermi" in errors:
+    """Return why nothing was seen; what may be traced has memory that can be opened."""
+    python = "`pgrep -af python` lists those of Python"
+    try:
+        Path(f"/proc/{pid}/mem").open("rb").close()
+    except PermissionError:
         return (
             f"process {pid} may not be read (ptrace is not permitted); run perfkit watch with sudo, or allow"
             " it: `sudo sysctl kernel.yama.ptrace_scope=0`, in a container `--cap-add SYS_PTRACE`"
         )
-    last = errors.strip().rpartition("\n")[2].strip()
-    return f"process {pid} showed no stack of Python ({last}); `pgrep -af python` lists those of Python"
+    except OSError:
+        return f"there is no process {pid}, or it ended at once; {python}"
+    found = errors.partition("Error: ")[2].partition("\n")[0] or "it ended at once"
+    return f"process {pid} showed no stack of Python ({found}); {python}"
 
 
 def _stack(folder: str, text: str) -> Stack:
