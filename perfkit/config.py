@@ -34,6 +34,8 @@ _STRING = r'(?P<string>"(?:\\.|[^"\\])*")'
 _COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LAST_COMMA = re.compile(rf"{_STRING}|,\s*(?P<end>[}}\]])")
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h)")
+_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 # A scheme has two letters at least; a path that was made of a URL has lost one of its slashes.
 _VARIABLE = re.compile(r"\$\{?[A-Za-z_]")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://|(?:s3|gs|az|file):/")
@@ -328,6 +330,18 @@ def parse_percent(text: str, *, key: str, or_zero: bool = False) -> float:
         least = 'of at least zero such as "0.5%"' if or_zero else 'above zero such as "2%"'
         raise ConfigError(f'{key} must be a percentage {least}, found "{text}"')
     return float(match[1]) / 100
+
+
+def parse_duration(text: str, *, key: str) -> float:
+    """Return "5min" as 300.0 seconds.
+
+    Raises:
+        ConfigError: the text is not a time above zero.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or float(match[1]) == 0:
+        raise ConfigError(f'{key} must be a time above zero such as "90s" or "5min", found "{text}"')
+    return float(match[1]) * _SECONDS[match[2]]
 
 
 def read_config(file: Path) -> Config:

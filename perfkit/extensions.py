@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 # The features that come with perfkit, each a folder of perfkit/features.
-BUILT_IN = ("cluster", "exchange", "experiments", "hosting", "init", "mcp", "site", "store", "tricks", "why")
+BUILT_IN = (
+    *("cluster", "exchange", "experiments", "hosting", "init", "mcp", "site", "store", "tricks", "watch"),
+    "why",
+)
 _GROUP = "perfkit.features"
 
 

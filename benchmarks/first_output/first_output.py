@@ -64,6 +64,7 @@ _OTHERS = (
     Verb(name="schema", arguments=("schema",)),
     Verb(name="show env", arguments=("show", "env", run_id(3))),
     Verb(name="view", arguments=("view", "first.stat", "--server")),
+    Verb(name="watch", arguments=("watch", "999999999")),
     Verb(name="why", arguments=("why", "training:main")),
 )
 CALLS = tuple(verb for verb in (*VERBS, *_OTHERS) if not verb.arguments[0].startswith("-"))

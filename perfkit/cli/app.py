@@ -46,7 +46,7 @@ _PANELS = {
     "Compare: perfkit gate --base main": (
         *("gate", "check", "explain", "bisect", "accept", "compare", "calibrate", "experiment", "tricks"),
     ),
-    "Profile: perfkit profile train.py": ("why", "profile", "show", "view"),
+    "Profile: perfkit profile train.py": ("why", "watch", "profile", "show", "view"),
     "Over commits: perfkit history": ("history", "report", "log", "backfill"),
     "Keep and share: perfkit ledger list": ("ledger", "comment", "engine", "mcp", "schema"),
 }

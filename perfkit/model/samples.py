@@ -9,6 +9,23 @@ from dataclasses import dataclass, field
 DATA, COMPILING, UPDATE, BACKWARD, MODEL = "data", "compiling", "optimizer", "backward", "model"
 # What the innermost own line called, where that shows what it does.
 WAIT, LOGGING, COPY, LIBRARY = "wait", "logging", "copy", "library"
+_PHASES = (
+    ("torch/utils/data/", DATA),
+    ("torch/optim/", UPDATE),
+    ("torch/autograd/__init__.py", BACKWARD),
+    ("torch/nn/modules/module.py", MODEL),
+)
+_COMPILER = "torch/_dynamo/convert_frame.py"
+_INNER = (
+    *(
+        (f"/{name}/", LOGGING)
+        for name in ("logging", "tensorboard", "tensorboardX", "wandb", "mlflow", "json")
+    ),
+    ("/tqdm/", LOGGING),
+    ("torch/serialization.py", LOGGING),
+    ("/copy.py", COPY),
+    *((f"/{name}", WAIT) for name in ("multiprocessing/", "selectors.py", "threading.py", "queue.py")),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,3 +83,10 @@ class LoopSamples:
     def step_s(self) -> float:
         """Seconds of a step, everything between two ends of steps included."""
         return sum(self.block_s) / (len(self.block_s) * self.block_steps)
+
+
+def part_of_library(file: str) -> tuple[str, str]:
+    """Return the part of torch that a file is of, or "", and what a call of it from own code does."""
+    phase = next((name for part, name in _PHASES if part in file), "")
+    inner = next((name for part, name in _INNER if part in file), LIBRARY)
+    return COMPILING if file.endswith(_COMPILER) else phase, inner

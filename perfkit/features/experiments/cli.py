@@ -84,10 +84,10 @@ def run_(
     Exit code: 0 every main effect decided, 3 one undecided, 4 a variant failed or did not do what its name
     promises.
     """
+    from perfkit.config import parse_duration
     from perfkit.features.experiments.command import run_experiment
     from perfkit.features.experiments.definition import (
         checked,
-        parse_duration,
         parse_level,
         read_experiment,
         with_levels,

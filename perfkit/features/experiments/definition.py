@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,13 +10,11 @@ from pathlib import Path
 import msgspec
 
 from perfkit.bounded import read_text
-from perfkit.config import nearest_key, parse_percent
+from perfkit.config import nearest_key, parse_duration, parse_percent
 from perfkit.errors import UsageError
 from perfkit.features.experiments.binding import check_template
 from perfkit.features.experiments.records import Experiment, Factor, Level, level_text
 
-_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h)")
 _BOOLEANS = {"true": True, "false": False}
 _FEWEST_BLOCKS = 2
 _FEWEST_LEVELS = 2
@@ -91,18 +88,6 @@ def parse_level(text: str) -> Level:
         except ValueError:
             continue
     return text
-
-
-def parse_duration(text: str, *, key: str) -> float:
-    """Return "5min" as 300.0 seconds.
-
-    Raises:
-        UsageError: the text is not a time above zero.
-    """
-    match = _DURATION.fullmatch(text.strip())
-    if match is None or float(match[1]) == 0:
-        raise UsageError(f'{key} must be a time above zero such as "90s" or "5min", found "{text}"')
-    return float(match[1]) * _SECONDS[match[2]]
 
 
 def checked(experiment: Experiment, *, place: str) -> Experiment:

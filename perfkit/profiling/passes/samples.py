@@ -24,18 +24,14 @@ from typing import Any
 from perfkit.extras import is_installed
 from perfkit.model import PassSummary
 from perfkit.model.samples import (
-    BACKWARD,
     COMPILING,
-    COPY,
     DATA,
     LIBRARY,
-    LOGGING,
-    MODEL,
     UPDATE,
-    WAIT,
     LineSample,
     LoopSamples,
     OwnLine,
+    part_of_library,
 )
 from perfkit.profiling.passes.exchange import PassResult, PassSpec
 from perfkit.profiling.passes.instruments import Clean, own_code_of
@@ -51,23 +47,6 @@ _OWN_LINES = 12
 _TRIAL_S, _TURN_S, _FEWEST_TURNS = 3.0, 0.02, 5
 # A part below this share of a step is not worth a trial.
 _WORTH_TRYING = 0.03
-_PHASES = (
-    ("torch/utils/data/", DATA),
-    ("torch/optim/", UPDATE),
-    ("torch/autograd/__init__.py", BACKWARD),
-    ("torch/nn/modules/module.py", MODEL),
-)
-_COMPILER = "torch/_dynamo/convert_frame.py"
-_INNER = (
-    *(
-        (f"/{name}/", LOGGING)
-        for name in ("logging", "tensorboard", "tensorboardX", "wandb", "mlflow", "json")
-    ),
-    ("/tqdm/", LOGGING),
-    ("torch/serialization.py", LOGGING),
-    ("/copy.py", COPY),
-    *((f"/{name}", WAIT) for name in ("multiprocessing/", "selectors.py", "threading.py", "queue.py")),
-)
 
 
 @dataclass(frozen=True)
@@ -177,10 +156,7 @@ class Sampler:
         return tuple(frames), phase, inner, not self._grad()
 
     def _know(self, file: str) -> _Code:
-        path = Path(file).as_posix()
-        phase = next((name for part, name in _PHASES if part in path), "")
-        phase = COMPILING if path.endswith(_COMPILER) else phase
-        inner = next((name for part, name in _INNER if part in path), LIBRARY)
+        phase, inner = part_of_library(Path(file).as_posix())
         own = self._own.owns(file)
         found = _Code(own=own, phase=phase, inner=inner, harness=is_harness(file))
         self._files[file] = found
