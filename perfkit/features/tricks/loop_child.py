@@ -148,6 +148,7 @@ def _first_step(folder: Path, *, keep: bool) -> Iterator[None]:
 
     before: list[Tensor] = []
     gradients: list[Tensor] = []
+    dropout = torch.nn.functional.dropout
 
     def begin(optimizer: Any, *_: object) -> None:  # noqa: ANN401 (torch's own type)
         if not before and not gradients and not (folder / FIRST_STEP_FILE).exists():
@@ -158,6 +159,7 @@ def _first_step(folder: Path, *, keep: bool) -> Iterator[None]:
     def end(optimizer: Any, *_: object) -> None:  # noqa: ANN401 (torch's own type)
         if not before:
             return
+        torch.nn.functional.dropout = dropout
         with _disable_current_modes():
             after = map(_copy, _parameters(optimizer))
             update = [new - old for new, old in zip(after, before, strict=True)]
@@ -167,10 +169,19 @@ def _first_step(folder: Path, *, keep: bool) -> Iterator[None]:
         before.clear()
         gradients.clear()
 
+    # torch draws a mask in the order in which values lie in memory, so another layout would drop others.
+    def drop(values: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:  # noqa: FBT001, FBT002 (torch's own signature)
+        if not training:
+            return dropout(values, p, training, inplace)
+        return values * dropout(torch.ones(values.shape, dtype=values.dtype, device=values.device), p)
+
     hooks = [register_optimizer_step_pre_hook(begin), register_optimizer_step_post_hook(end)] if keep else []
+    if keep:
+        torch.nn.functional.dropout = drop
     try:
         yield
     finally:
+        torch.nn.functional.dropout = dropout
         for hook in hooks:
             hook.remove()
 
