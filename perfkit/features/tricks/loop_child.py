@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # Where a look leaves the gradients and the update of the first step, for the parent to compare.
 FIRST_STEP_FILE = "first_step.pt"
+# A look takes at most so many times its limit.
+_BUSY = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,11 +88,15 @@ def _run(request: LoopPass, reporter: Reporter) -> LoopResult:
         if reporter.ends_turn and (device := accelerator_in_use()) is not None:
             device.synchronise()
         clock.end_step()
+        if spec.limit_s is not None and sum(clock.seconds) > spec.limit_s:
+            meter.ended = "limit"
         waited = reporter.steps(steps)
         clock.begin_step()
         return waited
 
-    meter = Meter(limit=spec.steps, report=report, loaders=True, limit_s=spec.limit_s)
+    # The limit is of the loop's own time, of which a busy machine gives it a part.
+    limit_s = None if spec.limit_s is None else _BUSY * spec.limit_s
+    meter = Meter(limit=spec.steps, report=report, loaders=True, limit_s=limit_s)
     try:
         with using(request.tricks) as unused, _first_step(Path(spec.folder), keep=bool(request.look)):
             run = open_loop(request.loop)
