@@ -176,10 +176,10 @@ def _first_step(folder: Path, *, keep: bool) -> Iterator[None]:
         gradients.clear()
 
     # torch draws a mask in the order in which values lie in memory, so another layout would drop others.
-    def drop(values: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:  # noqa: FBT001, FBT002 (torch's own signature)
+    def drop(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:  # noqa: A002, FBT001, FBT002 (torch's own signature)
         if not training:
-            return dropout(values, p, training, inplace)
-        return values * dropout(torch.ones(values.shape, dtype=values.dtype, device=values.device), p)
+            return dropout(input, p, training, inplace)
+        return input * dropout(torch.ones(input.shape, dtype=input.dtype, device=input.device), p)
 
     hooks = [register_optimizer_step_pre_hook(begin), register_optimizer_step_post_hook(end)] if keep else []
     if keep:
