@@ -78,9 +78,22 @@ for _ in range(parser.parse_args().steps):
 """
 
 
-def _loop(folder: Path, **arguments: int) -> Loop:
+# Values lie in memory as the layout has them when they are dropped.
+DROPPING = """
+import torch
+
+model = torch.nn.Sequential(torch.nn.Conv2d(2, 4, 3), torch.nn.Dropout(0.5), torch.nn.Flatten())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(8):
+    optimizer.zero_grad()
+    model(torch.randn(4, 2, 8, 8)).square().sum().backward()
+    optimizer.step()
+"""
+
+
+def _loop(folder: Path, text: str = SCRIPT, **arguments: int) -> Loop:
     script = folder / "train.py"
-    script.write_text(SCRIPT)
+    script.write_text(text)
     return Loop(name="train.py", place=str(script), arguments=arguments, root=str(folder), folder=str(folder))
 
 
@@ -114,6 +127,16 @@ def test_a_script_is_compared_in_processes_of_its_own(looked_at: dict[str, Equiv
     assert (True, True, "") == (fused.equal, fused.used, fused.problem)
     assert not other.used
     assert not both.used
+
+
+def test_dropout_is_no_difference_between_layouts(tmp_path: Path) -> None:
+    """Each layout drops the same values in the step that is compared."""
+    case = TrickCase(trick="channels_last", loop="train.py", title="")
+
+    with LoopLaunches(_loop(tmp_path, DROPPING), seed=0) as launches:
+        (found,) = launches.check([case]).values()
+
+    assert (True, True, "") == (found.equal, found.used, found.problem)
 
 
 def test_a_loop_that_fails_is_reported_with_its_line(tmp_path: Path) -> None:

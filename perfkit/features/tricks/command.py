@@ -14,7 +14,7 @@ from perfkit.config import Project
 from perfkit.errors import LedgerError, RecordingError, UsageError
 from perfkit.features.experiments.records import Level
 from perfkit.features.tricks.equivalence import check
-from perfkit.features.tricks.loop import LoopLaunches, is_whole
+from perfkit.features.tricks.loop import WHOLE_S, LoopLaunches, is_whole
 from perfkit.features.tricks.records import TOGETHER, Equivalence, Loop, TrickCase, TrickPolicy, TricksRun
 from perfkit.features.tricks.report import NOISE_FLOOR, sizes_chart, tricks_document
 from perfkit.features.tricks.suite import SUITE, instruction_files, node_of
@@ -373,7 +373,9 @@ class _Run:
         if self._launches is not None:
             found |= self._launches.check(on_loop)
         unused = [case for case in cases if not found[case.name].used]
-        self._left_out |= {case.trick: f"{case.loop} has nothing that it changes" for case in unused}
+        for case in unused:
+            seen = f" in its first {WHOLE_S:g} s" if is_whole(case) else ""
+            self._left_out[case.trick] = f"{case.loop} has nothing that it changes{seen}"
         used = tuple(case for case in cases if case not in unused)
         # The two best tricks together will be one more comparison.
         self._family = self._family or len(used) + (self._loop is not None)

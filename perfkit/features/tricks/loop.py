@@ -36,7 +36,7 @@ _CHILD = "perfkit.features.tricks.loop_child"
 # A run that sends nothing for this long hangs.
 _LIMIT_S = 120.0
 # Tricks that matter between steps are measured over whole runs, of which no more than this is followed.
-_WHOLE_S = 2.0
+WHOLE_S = 2.0
 # A process has so many turns of this length, after one of steps that warm up: a single one where it is long.
 _TURNS, _TURN_S, _WARM_STEPS = 12, 0.05, 3
 # In a turn of so many steps the first one, which finds cold caches, is left out.
@@ -241,7 +241,7 @@ class LoopLaunches:
             folder=str(folder),
             artifact="",
             steps=steps,
-            limit_s=_WHOLE_S if look else None,
+            limit_s=WHOLE_S if look else None,
             by_turns=not look,
         )
         child: Any = start_child(

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # Where a look leaves the gradients and the update of the first step, for the parent to compare.
 FIRST_STEP_FILE = "first_step.pt"
+# A look takes at most so many times its limit.
+_BUSY = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,11 +88,15 @@ def _run(request: LoopPass, reporter: Reporter) -> LoopResult:
         if reporter.ends_turn and (device := accelerator_in_use()) is not None:
             device.synchronise()
         clock.end_step()
+        if spec.limit_s is not None and sum(clock.seconds) > spec.limit_s:
+            meter.ended = "limit"
         waited = reporter.steps(steps)
         clock.begin_step()
         return waited
 
-    meter = Meter(limit=spec.steps, report=report, loaders=True, limit_s=spec.limit_s)
+    # The limit is of the loop's own time, of which a busy machine gives it a part.
+    limit_s = None if spec.limit_s is None else _BUSY * spec.limit_s
+    meter = Meter(limit=spec.steps, report=report, loaders=True, limit_s=limit_s)
     try:
         with using(request.tricks) as unused, _first_step(Path(spec.folder), keep=bool(request.look)):
             run = open_loop(request.loop)
@@ -148,6 +154,7 @@ def _first_step(folder: Path, *, keep: bool) -> Iterator[None]:
 
     before: list[Tensor] = []
     gradients: list[Tensor] = []
+    dropout = torch.nn.functional.dropout
 
     def begin(optimizer: Any, *_: object) -> None:  # noqa: ANN401 (torch's own type)
         if not before and not gradients and not (folder / FIRST_STEP_FILE).exists():
@@ -158,6 +165,7 @@ def _first_step(folder: Path, *, keep: bool) -> Iterator[None]:
     def end(optimizer: Any, *_: object) -> None:  # noqa: ANN401 (torch's own type)
         if not before:
             return
+        torch.nn.functional.dropout = dropout
         with _disable_current_modes():
             after = map(_copy, _parameters(optimizer))
             update = [new - old for new, old in zip(after, before, strict=True)]
@@ -167,10 +175,19 @@ def _first_step(folder: Path, *, keep: bool) -> Iterator[None]:
         before.clear()
         gradients.clear()
 
+    # torch draws a mask in the order in which values lie in memory, so another layout would drop others.
+    def drop(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:  # noqa: A002, FBT001, FBT002 (torch's own signature)
+        if not training:
+            return dropout(input, p, training, inplace)
+        return input * dropout(torch.ones(input.shape, dtype=input.dtype, device=input.device), p)
+
     hooks = [register_optimizer_step_pre_hook(begin), register_optimizer_step_post_hook(end)] if keep else []
+    if keep:
+        torch.nn.functional.dropout = drop
     try:
         yield
     finally:
+        torch.nn.functional.dropout = dropout
         for hook in hooks:
             hook.remove()
 

@@ -32,9 +32,34 @@ class _Images(Dataset[tuple[Tensor, int]]):
         return torch.rot90(image, index % 4, dims=(1, 2)) / 255, index % 10
 
 
-def epoch(images: int, **options: Any) -> Call:  # noqa: ANN401 (the loader's own arguments)
+class _Kept(Dataset[Any]):
+    """A dataset as an epoch after the first finds it in memory: each batch has the samples of the first."""
+
+    def __init__(self, dataset: Any) -> None:  # noqa: ANN401 (anything with an index)
+        self._dataset = dataset
+        self._samples: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (the dataset's own)
+        return getattr(self._dataset, name)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 (the dataset's own)
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: list[Any]) -> list[Any]:
+        if len(self._samples) < len(indices):
+            self._samples = [self._dataset[index] for index in indices]
+        return self._samples[: len(indices)]
+
+
+def epoch(images: int, *, kept: bool = False, **options: Any) -> Call:  # noqa: ANN401 (the loader's own)
     """Return a call that loads one epoch with options of the loader: images (N, 1, 16, 16), labels (N,)."""
-    loader = DataLoader(_Images(images), IMAGES_PER_BATCH, generator=torch.Generator(), **options)
+    dataset: Any = _Images(images)
+    if kept:
+        dataset = [dataset[index] for index in range(images)]
+    loader = DataLoader(dataset, IMAGES_PER_BATCH, generator=torch.Generator(), **options)
 
     def load() -> tuple[Tensor, ...]:
         batches = list(loader)
@@ -50,9 +75,33 @@ def with_workers(arguments: Arguments) -> Arguments:
     return {"num_workers": arguments.get("num_workers") or WORKERS}
 
 
+def _keeping(arguments: Arguments) -> Arguments:
+    dataset = arguments["dataset"]
+    return {} if isinstance(dataset, IterableDataset) else {"dataset": _Kept(dataset)}
+
+
 def if_workers(arguments: Arguments, **change: object) -> Arguments:
     """Return the change to a loader with workers; one without would refuse it and gets none."""
     return change if arguments.get("num_workers") else {}
+
+
+DATASET_IN_MEMORY = Trick(
+    name="dataset_in_memory",
+    title="Samples kept in memory",
+    what=(
+        "Reads, decodes and augments each sample once, before the first epoch, and keeps it. Measured is an "
+        "epoch with all samples in memory; on a loop each batch has the samples of the first one."
+    ),
+    helps="Where loading takes a good part of a step, in runs of many epochs.",
+    caveat="Every epoch sees the same random augmentations, and all samples have to fit into memory.",
+    source=documentation("torch.utils.data, Map-style datasets", "data.html#map-style-datasets"),
+    code="DataLoader([dataset[index] for index in range(len(dataset))])",
+    size_means="images in an epoch",
+    sizes=(40, 200, 1000),
+    pair=lambda images: Pair(without=epoch(images), with_=epoch(images, kept=True)),
+    rounds=ROUNDS,
+    on_loop=lambda: constructing(DataLoader, _keeping),
+)
 
 
 LOADER_WORKERS = Trick(
@@ -131,4 +180,4 @@ PREFETCH_FACTOR = Trick(
 )
 
 
-TRICKS = (LOADER_WORKERS, PERSISTENT_WORKERS, PREFETCH_FACTOR)
+TRICKS = (DATASET_IN_MEMORY, LOADER_WORKERS, PERSISTENT_WORKERS, PREFETCH_FACTOR)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
+from torch.optim import SGD, Adadelta, Adam, AdamW, Optimizer, RMSprop
 
 from perfkit.features.tricks.catalogue.pieces import Used, constructing, documentation, seeded
 from perfkit.features.tricks.trick import Call, Pair, Trick
@@ -14,6 +14,7 @@ from perfkit.features.tricks.trick import Call, Pair, Trick
 How = Literal["foreach", "fused"]
 
 _WAYS: dict[type[Optimizer], tuple[How, ...]] = {
+    Adadelta: ("foreach",),
     RMSprop: ("foreach",),
     SGD: ("foreach", "fused"),
     Adam: ("foreach", "fused"),
