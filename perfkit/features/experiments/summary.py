@@ -298,6 +298,25 @@ def guide_text(record: ExperimentRecord) -> str:
     )
 
 
+def fastest_lines(effects: Sequence[Effect]) -> Iterator[str]:
+    """Yield the fastest level of each factor of several, in the time that matters most."""
+    by_factor: dict[str, list[Effect]] = {}
+    for effect in main_effects(effects):
+        by_factor.setdefault(effect.contrast.factor, []).append(effect)
+    for factor, found in by_factor.items():
+        measured = [effect for effect in found if effect.value is not None]
+        if len(found) > 1 and measured:
+            best = min(measured, key=lambda effect: effect.value or math.inf)
+            text, reference = effect_text(best), level_text(best.contrast.reference)
+            if best.verdict == "IMPROVED":
+                yield (
+                    f"The fastest {factor} is {level_text(best.contrast.level)}: {text.change} {text.title}"
+                    f" against {reference} ({text.interval})."
+                )
+            elif all(effect.verdict in {"UNCHANGED", "REGRESSED"} for effect in found):
+                yield f"No {factor} is faster than {reference}."
+
+
 def crossover_sentences(record: ExperimentRecord, effects: Sequence[Effect]) -> Iterator[str]:
     """Yield sentences on the size from which, or up to which, a level pays in the time that matters most."""
     response = main_time(effects)
