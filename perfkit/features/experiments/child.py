@@ -105,7 +105,7 @@ def _applied(spec: TrialSpec) -> Iterator[None]:
         if spec.task == "time" and unused():
             raise UsageError(
                 f"{', '.join(unused())} changed nothing in {spec.target.name}, which uses nothing that it"
-                " change; leave that factor out"
+                " could change; leave that factor out"
             )
 
 

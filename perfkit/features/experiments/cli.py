@@ -68,8 +68,8 @@ def run_(
         list[str] | None,
         typer.Option(
             metavar="NAME=LEVEL,LEVEL…",
-            help="Vary this too, or at these levels; may be given often. Of a script: an option of its own, or"
-            " a trick that is applied from outside, such as amp=off,bf16.",
+            help="Vary this too, or at these levels; may be given often. Of a script: its own option, or a"
+            " trick that is applied from outside, such as amp=off,bf16.",
         ),
     ] = None,
     measure: Annotated[
