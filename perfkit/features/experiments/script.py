@@ -133,12 +133,10 @@ def script_document(
 
 
 def _options(script: Path, folder: Path, command_line: Sequence[str]) -> list[Option]:
-    """Return the options that a script's --help lists."""
+    """Return the options that a script's --help lists, none of one that reads no command line."""
     if not reads_command_line(script):
-        raise UsageError(
-            f"{script.name} reads no command line, so it has no options to vary; let it read them with"
-            " argparse, or name a function in an experiment's file"
-        )
+        # With --help it would train.
+        return []
     asked = f"`python {script.name} {' '.join((*command_line, '--help'))}`"
     try:
         done = subprocess.run(
@@ -288,8 +286,8 @@ def _trick_level(text: str, name: str, trick: str) -> Level:
 def _unknown(name: str, options: Sequence[Option], script: str) -> str:
     known = [max(one.flags, key=len).lstrip("-") for one in options if "--help" not in one.flags]
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    meant = f'; did you mean "{close[0]}"?' if close else ";"
+    meant = f'did you mean "{close[0]}"? ' if close else ""
+    has = f"it has {', '.join(known)}" if known else "it reads no command line"
     return (
-        f'{script} has no option "{name}"{meant} It has {", ".join(known)}; perfkit itself can vary amp,'
-        f" {', '.join(_tricks())}"
+        f'{script} has no option "{name}": {meant}{has}; perfkit itself can vary amp, {", ".join(_tricks())}'
     )
