@@ -153,7 +153,7 @@ def run_(
             fitting = fitting_sizes(changed, doubled, project=project, progress=progress, wait_s=wait)
         changed = with_levels(changed, {doubled: fitting.levels}, {})
     if is_script:
-        log(f"{definition_text(changed)}\n", to_json=json)
+        log(f"# this experiment as a file\n{definition_text(changed)}\n", to_json=json)
     with stages() as progress:
         measured = run_experiment(changed, project=project, ledger=place, progress=progress, wait_s=wait)
     _report(measured, markdown, json)

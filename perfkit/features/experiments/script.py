@@ -47,7 +47,7 @@ class Option:
     default: str = ""
 
     def spelling(self, name: str) -> str | None:
-        """Return the option's spelling of a name, however that is written: "--batchSize" for batch_size."""
+        """Return the spelling of a name: "--batchSize" for batch_size, "--num-workers" for workers."""
         return next((flag for flag in self.flags if _plain(flag) == _plain(name)), None)
 
     def argument(self, name: str, script: Path) -> str:
@@ -168,7 +168,7 @@ def _options(script: Path, folder: Path, command_line: Sequence[str]) -> list[Op
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[-_]", "", name).lower()
+    return re.sub(r"^-*num(?=[-_A-Z])|[-_]", "", name).lower()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +187,9 @@ class _Argument:
 
 
 def _argument(name: str, levels: str | None, options: Sequence[Option] | None, script: Path) -> _Argument:
-    option = next((one for one in options or () if one.spelling(name)), None)
+    found = [one for one in options or () if one.spelling(name)]
+    # A script may have "--workers" and "--num-workers".
+    option = min(found, key=lambda one: (one.spelling(name) or "").lstrip("-") != name, default=None)
     usual = levels is None
     texts = [text.strip() for text in (levels or _usual_levels(name, option, script)).split(",")]
     if not all(texts):
