@@ -287,9 +287,10 @@ def _trick_level(text: str, name: str, trick: str) -> Level:
 
 def _unknown(name: str, options: Sequence[Option], script: str) -> str:
     known = [max(one.flags, key=len).lstrip("-") for one in options if "--help" not in one.flags]
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    meant = f'did you mean "{close[0]}"? ' if close else ""
-    has = f"it has {', '.join(known)}" if known else "it reads no command line"
+    close = difflib.get_close_matches(name, [*known, *_tricks()], n=1, cutoff=0.6)
+    meant = f'did you mean "{close[0]}"? It' if close else "it"
+    has = f"has {', '.join(known)}" if known else "reads no command line"
     return (
-        f'{script} has no option "{name}": {meant}{has}; perfkit itself can vary amp, {", ".join(_tricks())}'
+        f'{script} has no option "{name}": {meant} {has}; perfkit itself can vary amp, and tricks such as'
+        " channels_last"
     )
