@@ -127,7 +127,7 @@ def test_batch_sizes_are_doubled_until_one_does_not_fit(folder: Path) -> None:
     assert done.returncode in {0, 3}, done.stderr
     (factor,) = found["experiment"]["factors"]
     assert [4, 8, 16] == factor["levels"]
-    assert "the largest batchSize that fits is 16; with 32" in done.stdout
+    assert "batchSize=16 is the largest that was seen to fit; with 32" in done.stdout
 
 
 def test_a_definition_is_shown_as_a_file(tmp_path: Path) -> None:

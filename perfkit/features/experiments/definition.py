@@ -168,7 +168,7 @@ def checked(experiment: Experiment, *, place: str) -> Experiment:
     return experiment
 
 
-def _problems(experiment: Experiment) -> Iterator[str]:
+def _problems_of_factors(experiment: Experiment) -> Iterator[str]:
     if not experiment.factors:
         yield "expected at least one factor with two levels, found none; add a level to a factor"
     for factor in experiment.factors:
@@ -180,6 +180,12 @@ def _problems(experiment: Experiment) -> Iterator[str]:
             yield f'factors.{factor.name}: the level "{twice}" stands twice; name it once'
         if factor.name in experiment.fixed:
             yield f'"{factor.name}" is a factor and fixed as well; take it out of one of them'
+    for name in experiment.tricks.keys() - {factor.name for factor in experiment.factors}:
+        yield f'tricks.{name} names no factor; add its levels to [factors], "off" and another'
+
+
+def _problems(experiment: Experiment) -> Iterator[str]:
+    yield from _problems_of_factors(experiment)
     if experiment.blocks < _FEWEST_BLOCKS:
         yield f"blocks must be at least {_FEWEST_BLOCKS}, found {experiment.blocks}"
     if not 0 < experiment.alpha < 1:

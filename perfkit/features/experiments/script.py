@@ -111,7 +111,8 @@ def script_document(
     if command_line:
         document["command_line"] = list(command_line)
     options = None if reads_key_values(path) else _options(path, folder, command_line)
-    given: dict[str, str | None] = {**fixed, **factors}
+    given: dict[str, list[str] | None] = {name: [level] for name, level in fixed.items()}
+    given |= {name: levels.split(",") if levels else None for name, levels in factors.items()}
     found = [_argument(name, levels, options, path) for name, levels in given.items()]
     for option in (one.option for one in found if one.option):
         if twice := option.given_in(command_line):
@@ -186,14 +187,15 @@ class _Argument:
         return len(self.levels) > 1 or self.trick is not None
 
 
-def _argument(name: str, levels: str | None, options: Sequence[Option] | None, script: Path) -> _Argument:
+def _argument(
+    name: str, levels: list[str] | None, options: Sequence[Option] | None, script: Path
+) -> _Argument:
     found = [one for one in options or () if one.spelling(name)]
     # A script may have "--workers" and "--num-workers".
     option = min(found, key=lambda one: (one.spelling(name) or "").lstrip("-") != name, default=None)
-    usual = levels is None
-    texts = [text.strip() for text in (levels or _usual_levels(name, option, script)).split(",")]
+    texts = [text.strip() for text in levels or _usual_levels(name, option, script)]
     if not all(texts):
-        raise UsageError(f'{name} has a level without text, found "{levels}"; write {name}=LEVEL,LEVEL')
+        raise UsageError(f"--factor {name} has a level without text; write {name}=LEVEL,LEVEL")
     if options is None:
         return _Argument(name=name, levels=[*map(parse_level, texts)])
     if option is None:
@@ -207,7 +209,7 @@ def _argument(name: str, levels: str | None, options: Sequence[Option] | None, s
             _flag_level(text, option, script.name) if option.is_flag else parse_level(text) for text in texts
         ],
         option=option,
-        is_doubled=usual and _is_batch_size(name),
+        is_doubled=levels is None and _is_batch_size(name),
     )
 
 
@@ -223,14 +225,14 @@ def _is_batch_size(name: str) -> bool:
     return "batch" in name.lower() or name in {"b", "bs"}
 
 
-def _usual_levels(name: str, option: Option | None, script: Path) -> str:
+def _usual_levels(name: str, option: Option | None, script: Path) -> list[str]:
     """Return the levels of a factor that was given none: numbers of workers, or the first two batch sizes."""
     if name.endswith("workers"):
         cores = len(os.sched_getaffinity(0))
-        return ",".join(map(str, (0, *(1 << power for power in range(cores.bit_length())))))
+        return ["0", *(str(1 << power) for power in range(cores.bit_length()))]
     first = option and (option.default or declared_default(option.argument(name, script), script))
     if _is_batch_size(name) and first and first.isdecimal() and int(first):
-        return f"{first},{2 * int(first)}"
+        return [first, str(2 * int(first))]
     found = ", whose default is not known" if _is_batch_size(name) else ""
     raise UsageError(
         f"--factor {name}{found}: give its levels, {name}=LEVEL,LEVEL; only workers and batch sizes"

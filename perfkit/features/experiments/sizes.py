@@ -42,7 +42,7 @@ class Fitting:
     @property
     def sentence(self) -> str:
         """The result in one line."""
-        return f"the largest {self.name} that fits is {self.sizes[-1]}; {self.reason}"
+        return f"{self.name}={self.sizes[-1]} is the largest that was seen to fit; {self.reason}"
 
 
 def fitting_sizes(
