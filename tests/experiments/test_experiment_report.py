@@ -39,6 +39,7 @@ from perfkit.features.experiments.rows import trial_outcomes
 from perfkit.features.experiments.summary import (
     SAMPLE_RATE,
     crossover_sentences,
+    fastest_lines,
     mean_text,
     summary_of,
 )
@@ -127,6 +128,19 @@ def test_noise_around_no_change_is_no_crossover() -> None:
 
     found = crossover_sentences(record, effects_of(record))
     assert not [sentence for sentence in found if sentence.startswith("precision")]
+
+
+@pytest.mark.parametrize(("gain", "shown"), [(0.1, "workers=2 is the fastest"), (0.0, "is faster than 0")])
+def test_the_fastest_of_several_levels_is_named(gain: float, shown: str) -> None:
+    record = synthetic_record(
+        {"workers": (0, 1, 2)},
+        sample_s=lambda levels: 1 - gain * float(levels["workers"]),
+        noise=normal(0.001),
+    )
+
+    (line,) = fastest_lines(effects_of(record))
+
+    assert shown in line
 
 
 @pytest.mark.parametrize(

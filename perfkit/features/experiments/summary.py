@@ -310,11 +310,11 @@ def fastest_lines(effects: Sequence[Effect]) -> Iterator[str]:
             text, reference = effect_text(best), level_text(best.contrast.reference)
             if best.verdict == "IMPROVED":
                 yield (
-                    f"The fastest {factor} is {level_text(best.contrast.level)}: {text.change} {text.title}"
-                    f" against {reference} ({text.interval})."
+                    f"{factor}={level_text(best.contrast.level)} is the fastest measured: {text.change}"
+                    f" {text.title} against {reference} ({text.interval})."
                 )
             elif all(effect.verdict in {"UNCHANGED", "REGRESSED"} for effect in found):
-                yield f"No {factor} is faster than {reference}."
+                yield f"No other {factor} is faster than {reference}."
 
 
 def crossover_sentences(record: ExperimentRecord, effects: Sequence[Effect]) -> Iterator[str]:
