@@ -20,6 +20,7 @@ from perfkit.features.experiments.binding import (
 )
 from perfkit.features.experiments.definition import parse_level
 from perfkit.features.experiments.records import OFF, Level
+from perfkit.runner.machine.conditions import usable_cpus
 
 # A script that ignores --help trains.
 _HELP_LIMIT_S = 60.0
@@ -192,17 +193,17 @@ def _argument(
 ) -> _Argument:
     found = [one for one in options or () if one.spelling(name)]
     # A script may have "--workers" and "--num-workers".
-    option = min(found, key=lambda one: (one.spelling(name) or "").lstrip("-") != name, default=None)
+    option = min(found, key=lambda one: f"--{name.replace('_', '-')}" not in one.flags, default=None)
+    trick = _trick(name) if option is None and options is not None else None
+    if option is None and options is not None and trick is None:
+        raise UsageError(_unknown(name, options, script.name))
     texts = [text.strip() for text in levels or _usual_levels(name, option, script)]
     if not all(texts):
         raise UsageError(f"--factor {name} has a level without text; write {name}=LEVEL,LEVEL")
-    if options is None:
-        return _Argument(name=name, levels=[*map(parse_level, texts)])
-    if option is None:
-        trick = _trick(name)
-        if trick is None:
-            raise UsageError(_unknown(name, options, script.name))
+    if trick is not None:
         return _Argument(name=name, levels=[_trick_level(text, name, trick) for text in texts], trick=trick)
+    if option is None:
+        return _Argument(name=name, levels=[*map(parse_level, texts)])
     return _Argument(
         name=option.argument(name, script),
         levels=[
@@ -228,8 +229,7 @@ def _is_batch_size(name: str) -> bool:
 def _usual_levels(name: str, option: Option | None, script: Path) -> list[str]:
     """Return the levels of a factor that was given none: numbers of workers, or the first two batch sizes."""
     if name.endswith("workers"):
-        cores = len(os.sched_getaffinity(0))
-        return ["0", *(str(1 << power) for power in range(cores.bit_length()))]
+        return ["0", *(str(1 << power) for power in range(int(usable_cpus()).bit_length()))]
     first = option and (option.default or declared_default(option.argument(name, script), script))
     if _is_batch_size(name) and first and first.isdecimal() and int(first):
         return [first, str(2 * int(first))]
