@@ -41,6 +41,7 @@ from perfkit.features.experiments.summary import (
     crossover_sentences,
     fastest_lines,
     mean_text,
+    repeated_lines,
     summary_of,
 )
 from perfkit.model import Commit, Environment, Machine, Status
@@ -128,6 +129,15 @@ def test_noise_around_no_change_is_no_crossover() -> None:
 
     found = crossover_sentences(record, effects_of(record))
     assert not [sentence for sentence in found if sentence.startswith("precision")]
+
+
+def test_a_number_that_no_seed_changes_is_named() -> None:
+    whole = synthetic_record(PRECISIONS)
+    trials = [replace(one, responses={**one.responses, "accuracy": 0.9}) for one in whole.trials]
+
+    assert [] == list(repeated_lines(whole))
+    (line,) = repeated_lines(replace(whole, trials=tuple(trials)))
+    assert "accuracy" in line
 
 
 @pytest.mark.parametrize(("gain", "shown"), [(0.1, "workers=2 is the fastest"), (0.0, "is faster than 0")])

@@ -283,6 +283,17 @@ def note_lines(record: ExperimentRecord) -> Iterator[str]:
             yield f"{variant}: {message} ({counted(trials, 'trial')})"
 
 
+def repeated_lines(record: ExperimentRecord) -> Iterator[str]:
+    """Yield which of the user's numbers are the same in all blocks, as where a script fixes its own seed."""
+    for name in record.experiment.returned if record.experiment.seed_argument is None else ():
+        values = [values_of(record, one.name, response_named(name)) for one in record.experiment.variants]
+        if all(len(found) > 1 and len(set(found)) == 1 for found in values):
+            yield (
+                f"{name} is the same in every block of a variant, so that its interval covers no other seed:"
+                " let the target take one as seed_argument."
+            )
+
+
 def guide_text(record: ExperimentRecord) -> str:
     """Return how to read the effects."""
     experiment = record.experiment
