@@ -181,8 +181,12 @@ options:
                         the kind of net
 """
 TYPER = """
-│ --batch-size  -b      INTEGER  [default: 64] │
-│ --amp                          half          │
+│ --batch-size  -b            INTEGER  [default: 64]     │
+│ --amp             --no-amp           [default: no-amp] │
+"""
+TYPER_WITH_TYPES = """
+│ --batch-size            <int>    [default: 64]     │
+│ --amp         --no-amp  <bool>   [default: no-amp] │
 """
 CLICK = """
   -b, --batch-size INTEGER  Rows.  [default: 64]
@@ -197,7 +201,7 @@ ABSL = """
 """
 
 
-@pytest.mark.parametrize("text", [ARGPARSE, TYPER, CLICK, ABSL])
+@pytest.mark.parametrize("text", [ARGPARSE, TYPER, TYPER_WITH_TYPES, CLICK, ABSL])
 def test_a_help_lists_options(text: str) -> None:
     found = {one.spelling(name): one for one in listed_options(text) for name in ("amp", "batch_size")}
 

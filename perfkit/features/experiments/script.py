@@ -27,8 +27,8 @@ _HELP_LIMIT_S = 60.0
 _OPTION = re.compile(r"(?<![\w-])--?(?:\[no-?\])?[A-Za-z][\w.-]*")
 # "--lr LR", "--lr=LR", and in a frame "--lr -l  FLOAT"; "--amp, --no-amp" and "--amp/--no-amp" are flags.
 _VALUED = re.compile(r"(?:^|[\s,/])--?[A-Za-z][\w.-]*(?:=| (?![-/,]))\S")
-_DEFAULT = re.compile(r"default\W{1,4}(\d+)\b")
-_VALUED_IN_FRAME = re.compile(r"(?:--?\S+\s+)+(?:[A-Z]{3,}|[<{]|\[\w+\|)")
+_DEFAULT = re.compile(r"default\W{1,4}(\d+)(?![\d.])")
+_VALUED_IN_FRAME = re.compile(r"(?:--?\S+\s+)+(?!<bool>)(?:[A-Z]{3,}|[<{]|\[\w+\|)")
 _OFF = ("off", "no", "false", "none", "default", "0", "fp32", "float32")
 _ON = ("on", "yes", "true", "1")
 # These are measured in any case.
