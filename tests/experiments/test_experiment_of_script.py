@@ -11,14 +11,14 @@ import pytest
 from forked_commands import run_perfkit
 from repositories import Repository, create_repository
 
+from perfkit.errors import UsageError
 from perfkit.features.experiments.child import printed_number
 from perfkit.features.experiments.definition import definition_text, read_experiment
 from perfkit.features.experiments.records import Experiment, Factor
-from perfkit.features.experiments.script import listed_options
+from perfkit.features.experiments.script import listed_options, script_document
 
 SCRIPT = """
 import argparse
-import torch
 
 parser = argparse.ArgumentParser()
 parser.add_argument("data")
@@ -27,6 +27,7 @@ parser.add_argument("--deep", action="store_true")
 parser.add_argument("--manual-seed", type=int)
 parser.add_argument("--most", type=int, default=1000)
 given = parser.parse_args()
+import torch
 if not open(given.data).read():
     raise ValueError("the data is empty")
 if given.batchSize > given.most:
@@ -54,6 +55,12 @@ def _run(folder: Path, arguments: str) -> tuple[subprocess.CompletedProcess[str]
     return done, json.loads(made.read_text()) if made.exists() else {}
 
 
+def _document(folder: Path, factors: dict[str, str | None], *words: str) -> dict[str, object]:
+    script = Path("train.py")
+    document, _ = script_document(script, root=folder, command_line=words, factors=factors, fixed={})
+    return document
+
+
 def test_options_and_tricks_are_factors(folder: Path) -> None:
     done, found = _run(
         folder,
@@ -78,47 +85,80 @@ def test_options_and_tricks_are_factors(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("factors", "shown"),
+    [
+        ({"batch_sice": "1,2"}, 'did you mean "batchSize"?'),
+        ({"chanels_last": "off,on"}, 'did you mean "channels_last"?'),
+        ({"width": "1,2"}, "it has batchSize, deep, manual-seed, most"),
+        ({"width": None}, "it has batchSize, deep, manual-seed, most"),
+        ({"deep": "1,deeper"}, "--deep without a value"),
+        ({"amp": "off,fp8"}, 'off or bf16, found "fp8"'),
+        ({"manual_seed": None}, "give its levels, manual_seed=LEVEL,LEVEL"),
+        ({"most": "1,,2"}, "a level without text"),
+        ({"data": "1,2"}, 'no option "data"'),
+        ({"most": "1,2"}, "--most stands behind -- and is set as well"),
+    ],
+)
+def test_mistakes_in_factors_are_one_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, factors: dict[str, str | None], shown: str
+) -> None:
+    monkeypatch.chdir(folder)
+
+    with pytest.raises(UsageError) as caught:
+        _document(folder, factors, "data.txt", "--most", "3")
+
+    assert shown in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("script", "shown"),
+    [
+        ("import argparse, sys\nsys.exit('no licence')\n", "code 1 and printed: no licence"),
+        ("raise RuntimeError('trained')\n", "it reads no command line"),
+    ],
+)
+def test_a_script_without_options_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, script: str, shown: str
+) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "train.py").write_text(script)
+
+    with pytest.raises(UsageError) as caught:
+        _document(folder, {"most": "1,2"})
+
+    assert shown in str(caught.value)
+
+
+def test_workers_without_levels_are_tried_up_to_the_cores(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "train.py").write_text(SCRIPT.replace("--most", "--num-workers"))
+
+    document = _document(folder, {"workers": None})
+
+    found = document["factors"]
+    assert isinstance(found, dict)
+    assert [0, 1] == found["num_workers"][:2]
+
+
+@pytest.mark.parametrize(
     ("arguments", "code", "shown"),
     [
-        ("--factor batch_sice=1,2", 2, 'did you mean "batchSize"?'),
-        ("--factor chanels_last=off,on", 2, 'did you mean "channels_last"?'),
-        ("--factor width=1,2", 2, "it has batchSize, deep, manual-seed, most"),
-        ("--factor deep=1,deeper", 2, "--deep without a value"),
-        ("--factor amp=off,fp8", 2, 'off or bf16, found "fp8"'),
-        ("--factor most", 2, "give its levels, most=LEVEL,LEVEL"),
         ("--factor most=", 2, "--factor must read NAME=VALUE"),
-        ("--factor most=3,4 -- data.txt --most 3", 2, "--most stands behind -- and is set as well"),
         ("--factor most=30,40", 4, "the following arguments are required: data"),
         ("--factor most=30,40 -- empty.txt", 4, "ValueError: the data is empty (examples/train.py:13)"),
         ("--factor most=30,40 --measure speed --blocks 2 -- data.txt", 2, "step 7, accuracy: 70/100"),
         ("--factor loader_workers=off,on --blocks 2 -- data.txt", 2, "loader_workers changed nothing"),
     ],
 )
-def test_mistakes_are_one_line(folder: Path, arguments: str, code: int, shown: str) -> None:
+def test_what_goes_wrong_in_a_run_is_one_line(folder: Path, arguments: str, code: int, shown: str) -> None:
     done, found = _run(folder, arguments)
 
     assert code == done.returncode, done.stderr
     assert shown in done.stderr.splitlines()[-1]
     assert {} == found
-
-
-def test_a_script_whose_help_fails_is_named(folder: Path) -> None:
-    (folder / "train.py").write_text("import argparse, sys\nsys.exit('no licence')\n")
-
-    done, _ = _run(folder, "--factor most=1,2")
-
-    assert 2 == done.returncode
-    assert "code 1 and printed: no licence" in done.stderr
-
-
-def test_a_script_without_options_has_tricks_alone(folder: Path) -> None:
-    (folder / "train.py").write_text("print('trained')\n")
-
-    done, _ = _run(folder, "--factor most=1,2")
-
-    assert 2 == done.returncode
-    assert "trained" not in done.stderr
-    assert "it reads no command line" in done.stderr
 
 
 def test_batch_sizes_are_doubled_until_one_does_not_fit(folder: Path) -> None:
