@@ -140,12 +140,19 @@ def test_a_number_that_no_seed_changes_is_named() -> None:
     assert "accuracy" in line
 
 
-@pytest.mark.parametrize(("gain", "shown"), [(0.1, "workers=2 is the fastest"), (0.0, "is faster than 0")])
-def test_the_fastest_of_several_levels_is_named(gain: float, shown: str) -> None:
+@pytest.mark.parametrize(
+    ("gain", "noise", "shown"),
+    [
+        (0.1, 0.001, "workers=2 is the fastest"),
+        (0.0, 0.001, "is faster than 0"),
+        (0.1, 0.5, "is not decided"),
+    ],
+)
+def test_the_fastest_of_several_levels_is_named(gain: float, noise: float, shown: str) -> None:
     record = synthetic_record(
         {"workers": (0, 1, 2)},
         sample_s=lambda levels: 1 - gain * float(levels["workers"]),
-        noise=normal(0.001),
+        noise=normal(noise),
     )
 
     (line,) = fastest_lines(effects_of(record))

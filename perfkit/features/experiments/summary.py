@@ -319,13 +319,14 @@ def fastest_lines(effects: Sequence[Effect]) -> Iterator[str]:
         if len(found) > 1 and measured:
             best = min(measured, key=lambda effect: effect.value or math.inf)
             text, reference = effect_text(best), level_text(best.contrast.reference)
+            level = f"{factor}={level_text(best.contrast.level)}"
+            numbers = f"{text.change} {text.title} against {reference} ({text.interval})"
             if best.verdict == "IMPROVED":
-                yield (
-                    f"{factor}={level_text(best.contrast.level)} is the fastest measured: {text.change}"
-                    f" {text.title} against {reference} ({text.interval})."
-                )
+                yield f"{level} is the fastest measured: {numbers}."
             elif all(effect.verdict in {"UNCHANGED", "REGRESSED"} for effect in found):
                 yield f"No other {factor} is faster than {reference}."
+            else:
+                yield f"Which {factor} is the fastest is not decided; {level}: {numbers}."
 
 
 def crossover_sentences(record: ExperimentRecord, effects: Sequence[Effect]) -> Iterator[str]:
