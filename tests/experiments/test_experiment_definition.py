@@ -68,6 +68,7 @@ def test_a_file_is_an_experiment(tmp_path: Path) -> None:
         (PLAIN.replace("[1, 2]", "[2, 2]"), 'factors.batch_size: the level "2" stands twice'),
         (PLAIN.replace("[1, 2]", "[[1], 2]"), "factors"),
         (PLAIN.replace("steps = 8", "precision = 8"), '"precision" is a factor and fixed as well'),
+        (f'{PLAIN}[tricks]\namp = "bf16_autocast"', "tricks.amp names no factor"),
         (PLAIN.replace('margin = "5%"', "blocks = 1"), "blocks must be at least 2, found 1"),
         (PLAIN.replace('margin = "5%"', "alpha = 2.0"), "alpha must lie between 0 and 1, found 2"),
         (PLAIN.replace('margin = "5%"', "threads = 0"), "threads must be at least 1, found 0"),

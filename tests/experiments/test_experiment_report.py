@@ -39,7 +39,9 @@ from perfkit.features.experiments.rows import trial_outcomes
 from perfkit.features.experiments.summary import (
     SAMPLE_RATE,
     crossover_sentences,
+    fastest_lines,
     mean_text,
+    repeated_lines,
     summary_of,
 )
 from perfkit.model import Commit, Environment, Machine, Status
@@ -127,6 +129,35 @@ def test_noise_around_no_change_is_no_crossover() -> None:
 
     found = crossover_sentences(record, effects_of(record))
     assert not [sentence for sentence in found if sentence.startswith("precision")]
+
+
+def test_a_number_that_no_seed_changes_is_named() -> None:
+    whole = synthetic_record(PRECISIONS)
+    trials = [replace(one, responses={**one.responses, "accuracy": 0.9}) for one in whole.trials]
+
+    assert [] == list(repeated_lines(whole))
+    (line,) = repeated_lines(replace(whole, trials=tuple(trials)))
+    assert "accuracy" in line
+
+
+@pytest.mark.parametrize(
+    ("gain", "noise", "shown"),
+    [
+        (0.1, 0.001, "workers=2 is the fastest"),
+        (0.0, 0.001, "is faster than 0"),
+        (0.1, 0.5, "is not decided"),
+    ],
+)
+def test_the_fastest_of_several_levels_is_named(gain: float, noise: float, shown: str) -> None:
+    record = synthetic_record(
+        {"workers": (0, 1, 2)},
+        sample_s=lambda levels: 1 - gain * float(levels["workers"]),
+        noise=normal(noise),
+    )
+
+    (line,) = fastest_lines(effects_of(record))
+
+    assert shown in line
 
 
 @pytest.mark.parametrize(

@@ -40,32 +40,44 @@ _DASHES = re.compile(r"""(?:startswith|removeprefix|lstrip|strip)\(\s*["']-""")
 _AS_WRITTEN = re.compile(
     r"HfArgumentParser|LightningCLI|jsonargparse|simple_parsing|from tap import|import tap\b"
 )
+_READS = re.compile(
+    r"\b(?:import|from) +(?:argparse|click|typer|fire|absl|tyro|docopt|optparse|getopt|cyclopts|draccus)\b"
+    r"|\bargv\b|ArgumentParser|argument_parser|CLI\b|" + _AS_WRITTEN.pattern
+)
 _PYTHON_FILE = re.compile(r"""["']([\w./-]+\.py)["']""")
 
 
-def load_bound(target: Target, arguments: Mapping[str, Level], template: str | None = None) -> Call:
+def load_bound(
+    target: Target,
+    arguments: Mapping[str, Level],
+    template: str | None = None,
+    command_line: Sequence[str] = (),
+) -> Call:
     """Import a target and return its call with these arguments.
 
     A function takes them by keyword, or as the fields of a dataclass if that is its only parameter; a script
     and a function of a command line take them as options, spelled by the template or as their source has
-    them.
+    them, behind the words of ``command_line``.
 
     Raises:
         UsageError: there is no such target, it takes no such argument, or refuses the value of one.
     """
     if target.is_script:
         loaded = load_target(target.place, change_code=lambda code: code)
-        words = spelled(arguments, Path(target.place), template)
+        words = [*command_line, *spelled(arguments, Path(target.place), template)]
         return functools.partial(_run_with, loaded.call, target.place, words)
     function = load_function(target.place)
     if is_hydra_main(function):
-        words = spelled(arguments, _file_of(function), template)
+        words = [*command_line, *spelled(arguments, _file_of(function), template)]
         return functools.partial(_run_with, function, target.place, words)
     parameters = _parameters(function, target.place)
+    if command_line and [*parameters] not in [[name] for name in _COMMAND_LINES]:
+        raise UsageError(f'"{target.place}" takes no command line; give its arguments under [fixed]')
     if len(parameters) == 1:
         name, parameter = next(iter(parameters.items()))
         if name in _COMMAND_LINES:
-            return functools.partial(function, spelled(arguments, _file_of(function), template))
+            words = [*command_line, *spelled(arguments, _file_of(function), template)]
+            return functools.partial(function, words)
         kind = _configuration(_hints(function).get(name, parameter.annotation))
         if kind is not None:
             return functools.partial(function, _configured(kind, arguments, target.place))
@@ -202,6 +214,7 @@ class _Option:
     is_flag: bool = False
     kind: str = ""
     joined: bool = False
+    default: str = ""
 
     def words(self, level: Level) -> list[str]:
         """Return what sets it to a level."""
@@ -233,11 +246,29 @@ def spelled(arguments: Mapping[str, Level], program: Path | None, template: str 
     return [word for name, level in arguments.items() for word in _words(name, level, texts)]
 
 
+def declared_default(name: str, program: Path) -> str:
+    """Return the default of an option as a program's source has it, "" where it has none."""
+    found = (_declared(text).get(_plain(name)) for text in _texts(program))
+    return next((option.default for option in found if option is not None), "")
+
+
+def reads_command_line(program: Path) -> bool:
+    """Return whether a program's source has anything that reads options."""
+    return any(_READS.search(text) for text in _texts(program))
+
+
+def reads_key_values(program: Path) -> bool:
+    """Return whether a program takes "key=value", whose keys no help need list."""
+    return _joined("", _texts(program)) is not None
+
+
 def _words(name: str, level: Level, texts: Sequence[str]) -> list[str]:
     for text in texts:
         option = _declared(text).get(_plain(name))
         if option is not None:
             return option.words(level)
+    if name.startswith("-"):
+        return _Option(flag=name, is_flag=True).words(level)
     joined = _joined(name, texts)
     if joined is not None:
         return [f"{joined}={level}"]
@@ -313,7 +344,13 @@ def _of_call(call: ast.Call) -> Iterator[tuple[str, _Option]]:
         shown, _, opposite = flag.partition("/")
         if action == "BooleanOptionalAction":
             opposite = f"--no-{shown.removeprefix('--')}"
-        option = _Option(flag=shown, opposite=opposite or None, is_flag=is_flag or bool(opposite), kind=kind)
+        option = _Option(
+            flag=shown,
+            opposite=opposite or None,
+            is_flag=is_flag or bool(opposite),
+            kind=kind,
+            default=_name(keywords.get("default")),
+        )
         yield _plain(shown), option
         if flag == flags[-1] and (dest := _name(keywords.get("dest"))):
             yield _plain(dest), option

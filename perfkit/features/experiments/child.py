@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import glob
@@ -14,7 +15,7 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from perfkit.features.experiments.binding import Call, call_to_its_end, load_bou
 from perfkit.features.experiments.events import last_scalar
 from perfkit.features.experiments.mistakes import AutocastWatch, OperatorLook, misfit
 from perfkit.features.experiments.records import (
+    ACCURACY,
     DEVICE_PEAK,
     DEVICE_RESERVED,
     HOST_PEAK,
@@ -52,6 +54,10 @@ from perfkit.runner.targets import load_function, prepare_process, wrong_code
 # Enough steps to see a graph grow over three steps in a row.
 _LOOKED_AT_STEPS = 5
 _NO_HOST_MEMORY = "can't allocate memory"
+_ACCURACY = "acc(?:uracy)?(?:[@_-]?(?:top[_-]?)?1(?![.\\d]))?"
+# A name is followed by its number, or by words up to a colon: "Accuracy on 10000 test images: 54 %".
+_BEHIND_NAME = r"""(?:(?:[ \t:=|>"'()\[\]]|-(?![\d.])){0,16}(?:[a-z][\w.]*\()?|[ \t][^\n:=|,;]*[:=][ \t]*)"""
+_NUMBER = r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+|nan\b|inf\b)(?:\s*/\s*\d+\.?\d*|\s*%)?"
 
 
 def main(request: TrialSpec, parent: Parent) -> None:
@@ -77,12 +83,30 @@ def _proven(found: TrialResult, root: Path) -> TrialResult:
 
 def _do(spec: TrialSpec) -> TrialResult:
     try:
-        template = spec.experiment.argument
-        call = [load_bound(spec.target, each, template) for each in spec.arguments][spec.number]
+        template, words = spec.experiment.argument, spec.experiment.command_line
+        call = [load_bound(spec.target, each, template, words) for each in spec.arguments][spec.number]
         reset_settings(spec.experiment.threads)
-        return _look(spec, call) if spec.task == "look" else _time(spec, call)
+        with _applied(spec):
+            return _look(spec, call) if spec.task == "look" else _time(spec, call)
     except BaseException as error:  # noqa: BLE001 (the user's code may raise anything)
         return TrialResult(problem=_failure(error, spec))
+
+
+@contextlib.contextmanager
+def _applied(spec: TrialSpec) -> Iterator[None]:
+    """Apply the variant's tricks from outside; a whole run that had no use for one is no variant."""
+    if not spec.tricks:
+        yield
+        return
+    from perfkit.features.tricks.suite import using
+
+    with using(spec.tricks) as unused:
+        yield
+        if spec.task == "time" and unused():
+            raise UsageError(
+                f"{', '.join(unused())} changed nothing in {spec.target.name}, which uses nothing that it"
+                " could change; leave that factor out"
+            )
 
 
 def reset_settings(threads: int | None) -> None:
@@ -127,7 +151,9 @@ def _look(spec: TrialSpec, call: Call) -> TrialResult:
         steps=look.steps,
         mistakes=look.mistakes,
     )
-    return _result(spec, TrialResult(fingerprint=fingerprint, autocast=autocast.seen))
+    return _result(
+        spec, TrialResult(fingerprint=fingerprint, autocast=autocast.seen, responses=_device_peaks())
+    )
 
 
 def _time(spec: TrialSpec, call: Call) -> TrialResult:
@@ -155,6 +181,8 @@ def _time(spec: TrialSpec, call: Call) -> TrialResult:
         # What a trial prints goes to a file.
         printed = Path("/proc/self/fd/1").read_text(errors="replace")
         numbers = {name: _written(printed, what, since) for name, what in spec.experiment.returned.items()}
+        if numbers.get(ACCURACY.name, 0.0) > 1:
+            numbers[ACCURACY.name] /= 100
     responses |= numbers | _device_peaks()
     # A total time that the target returns replaces the one around its call.
     if TOTAL_TIME.name in numbers and summary.samples and not summary.steps:
@@ -255,17 +283,46 @@ def _written(printed: str, what: str, since: float) -> float:
             times = {one.stat().st_mtime: one for one in files if one.stat().st_mtime >= since}
             return last_scalar(times[max(times)], keys)
         if not file.endswith(".json"):
-            return float(re.findall(what, printed, re.MULTILINE)[-1])
+            return printed_number(what, printed)
         is_new = Path(file).stat().st_mtime >= since
         found: Any = json.loads(Path(file).read_text(encoding="utf-8")) if is_new else {}
         for key in [keys] if keys in found else keys.split("."):
             found = found[int(key) if isinstance(found, list) else key]
         return float(found)
-    except (OSError, ValueError, LookupError, TypeError, re.error) as error:
+    except (OSError, ArithmeticError, ValueError, LookupError, TypeError, re.error) as error:
         raise UsageError(
-            f'a trial was to write "{what}", an expression with one group, FILE.json:key.key or'
-            f" runs/*tfevents*:tag, as a number ({type(error).__name__}: {error}); mend [returned]"
+            f'a trial was to write "{what}", a name, an expression with one group, FILE.json:key.key or'
+            f" runs/*tfevents*:tag, as a number ({type(error).__name__}: {error}); {_last_line(printed)};"
+            " mend [returned] or --measure"
         ) from error
+
+
+def printed_number(what: str, printed: str) -> float:
+    """Return the last number that an expression finds, or that stands behind a name: "accuracy: 91 %".
+
+    A share "91 %" or "9123/10000" is a number between 0 and 1.
+
+    Raises:
+        LookupError: there is none.
+        ValueError: what was found is no number.
+    """
+    if not re.compile(what).groups:
+        # Names are written in several ways: "val_acc", "Val accuracy".
+        words = (
+            _ACCURACY if word in {"acc", "accuracy"} else re.escape(word)
+            for word in re.split(r"[\s_-]", what.lower())
+        )
+        what = rf"(?i)(?<![a-z]){r'[ _-]?'.join(words)}{_BEHIND_NAME}({_NUMBER})"
+    number, percent, whole = re.fullmatch(
+        r"\s*([^%/]*?)\s*(%?)(?:/\s*(.*?))?\s*", re.findall(what, printed, re.MULTILINE)[-1]
+    ).groups()  # type: ignore[union-attr]
+    return float(number) / (100.0 if percent else float(whole or 1))
+
+
+def _last_line(printed: str) -> str:
+    lines = printed.split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), None)
+    return "it printed nothing" if last is None else f'the last line that it printed is "{last}"'
 
 
 def _number(result: object, name: str) -> float:

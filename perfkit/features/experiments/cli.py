@@ -50,17 +50,34 @@ def register(app: typer.Typer) -> None:
     "run",
     epilog=examples(
         "perfkit experiment run precision.toml",
+        "perfkit experiment run train.py --factor amp=off,bf16 --measure accuracy -- --epochs 1",
         "perfkit experiment run precision.toml --factor batch_size=1,2 --budget 20min",
         "perfkit experiment run precision.toml --json - | jq .trials",
     ),
 )
 def run_(
-    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="What is varied, of which target.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE.toml|SCRIPT.py", help="What is varied, or a script to vary.")
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- ARGUMENTS]", help="What a script gets in every variant."),
+    ] = None,
     *,
     factor: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=LEVEL,LEVEL…", help="Vary this too, or at these levels; may be given often."
+            metavar="NAME=LEVEL,LEVEL…",
+            help="Vary this too, or at these levels; may be given often. Of a script: its own option, or a"
+            " trick that is applied from outside, such as amp=off,bf16.",
+        ),
+    ] = None,
+    measure: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME,NAME…",
+            help='Also numbers that a script prints behind their names, as in "accuracy: 0.91", or at'
+            " NAME=EXPRESSION. Times and memory are always measured.",
         ),
     ] = None,
     fixed: SetOption = None,
@@ -79,7 +96,7 @@ def run_(
     markdown: DocumentOption = None,
     json: JsonOption = None,
 ) -> None:
-    """Run the experiment that a file defines. Stopped, the same command goes on.
+    """Run the experiment of a file, or vary options of a script. Stopped, the same command goes on.
 
     Exit code: 0 every main effect decided, 3 one undecided, 4 a variant failed or did not do what its name
     promises.
@@ -88,34 +105,60 @@ def run_(
     from perfkit.features.experiments.command import run_experiment
     from perfkit.features.experiments.definition import (
         checked,
+        define,
+        definition_text,
         parse_level,
         read_experiment,
         with_levels,
     )
     from perfkit.features.experiments.effects import exit_code_of
+    from perfkit.features.experiments.script import script_document, wanted_numbers
+    from perfkit.features.experiments.sizes import fitting_sizes
 
-    experiment = read_experiment(file)
-    varied = dict(assignment(text, "--factor") for text in factor or ())
+    texts = factor or []
+    is_script = file.suffix == ".py"
+    # A script's batch sizes and workers can go without levels.
+    bare = {text.replace("-", "_"): None for text in texts if is_script and "=" not in text}
+    varied = dict(assignment(text, "--factor") for text in texts if text.replace("-", "_") not in bare)
     values = dict(assignment(text, "--set") for text in fixed or ())
+    numbers = wanted_numbers(measure or ())
+    project = project_in(repo)
+    doubled = None
+    if is_script:
+        document, doubled = script_document(
+            file, root=project.root, command_line=arguments or (), factors={**varied, **bare}, fixed=values
+        )
+        experiment = define(document, place=str(file), name=file.stem)
+    else:
+        experiment = with_levels(
+            read_experiment(file),
+            {name: tuple(map(parse_level, levels.split(","))) for name, levels in varied.items()},
+            {name: parse_level(value) for name, value in values.items()},
+        )
     changes = {
         "blocks": blocks,
         "budget_s": None if budget is None else parse_duration(budget, key="--budget"),
         "margin": margin_share(margin),
         "seed": seed,
+        "command_line": tuple(arguments) if arguments else None,
+        "returned": {**experiment.returned, **numbers},
     }
-    changed = with_levels(
-        experiment,
-        {name: tuple(map(parse_level, levels.split(","))) for name, levels in varied.items()},
-        {name: parse_level(value) for name, value in values.items()},
-    )
     given = {name: value for name, value in changes.items() if value is not None}
-    changed = checked(replace(changed, **given), place=experiment.name)  # type: ignore[arg-type]
+    changed = checked(replace(experiment, **given), place=experiment.name)  # type: ignore[arg-type]
     need("torch", by="perfkit experiment")
-    project = project_in(repo)
     place = ledger_at(ledger or project.ledger_place)
+    fitting = None
+    if doubled is not None:
+        with stages() as progress:
+            fitting = fitting_sizes(changed, doubled, project=project, progress=progress, wait_s=wait)
+        changed = with_levels(changed, {doubled: fitting.levels}, {})
+    if is_script:
+        log(f"# this experiment as a file\n{definition_text(changed)}\n", to_json=json)
     with stages() as progress:
         measured = run_experiment(changed, project=project, ledger=place, progress=progress, wait_s=wait)
     _report(measured, markdown, json)
+    if fitting is not None:
+        log(fitting.sentence, to_json=json)
     sys.exit(exit_code_of(measured.record))
 
 

@@ -66,7 +66,7 @@ def run_experiment(
         RunInterruptedError: the person stopped it; what was measured is kept.
     """
     Ledger(ledger).check_writable()
-    target = resolve_target(experiment.target, project, folder=project.root)
+    target = resolve_target(experiment.target, project, folder=project.root / experiment.folder)
     keeper = StagedExperiment(experiment, project=project, ledger=ledger)
     if keeper.file is not None:
         progress.info(f"this experiment was over when it was stopped: its rows are in {keeper.file}")

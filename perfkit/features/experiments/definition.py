@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -39,6 +41,9 @@ class _Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     limit: str = "10min"
     threads: int | None = None
     argument: str | None = None
+    folder: str = "."
+    command_line: list[str] = []
+    tricks: dict[str, str] = {}
 
 
 def read_experiment(file: Path) -> Experiment:
@@ -53,6 +58,54 @@ def read_experiment(file: Path) -> Experiment:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"cannot read {file}: {reason}; give an experiment's TOML file") from error
     return _parse(text, place=str(file), name=file.stem)
+
+
+def define(document: Mapping[str, object], *, place: str, name: str) -> Experiment:
+    """Return the experiment that the keys of a file define; ``place`` is what a message calls them.
+
+    Raises:
+        UsageError: they define no experiment.
+    """
+    _check_keys(document, place)
+    try:
+        defined = msgspec.convert(document, _Definition)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{place}: {_reworded(error)}") from error
+    if defined.argument is not None:
+        check_template(defined.argument, place=place)
+    given = msgspec.structs.asdict(defined)
+    for key in ("budget", "warmup", "limit"):
+        given[f"{key}_s"] = parse_duration(given.pop(key), key=f"{place}: {key}")
+    given["name"] = defined.name or name
+    given["command_line"] = tuple(defined.command_line)
+    given["factors"] = tuple(Factor(name=key, levels=tuple(some)) for key, some in defined.factors.items())
+    given["margin"] = parse_percent(defined.margin, key=f"{place}: margin")
+    return checked(Experiment(**given), place=place)
+
+
+def definition_text(experiment: Experiment) -> str:
+    """Return the text of a file that defines an experiment on a script."""
+    keys = {
+        "target": experiment.target,
+        "folder": experiment.folder,
+        "command_line": experiment.command_line,
+        "seed_argument": experiment.seed_argument,
+        "budget": f"{experiment.budget_s:g}s",
+        "margin": f"{100 * experiment.margin:g}%",
+        "blocks": experiment.blocks,
+        "seed": experiment.seed,
+    }
+    tables: Mapping[str, Mapping[str, object]] = {
+        "factors": {factor.name: factor.levels for factor in experiment.factors},
+        "fixed": experiment.fixed,
+        "returned": experiment.returned,
+        "tricks": experiment.tricks,
+    }
+    defaults = msgspec.structs.asdict(_Definition(target="", factors={}))
+    lines = [*_assignments({key: value for key, value in keys.items() if value and value != defaults[key]})]
+    for title, table in tables.items():
+        lines += [f"[{title}]", *_assignments(table)] if table else []
+    return "\n".join(lines)
 
 
 def with_levels(
@@ -101,7 +154,7 @@ def checked(experiment: Experiment, *, place: str) -> Experiment:
     return experiment
 
 
-def _problems(experiment: Experiment) -> Iterator[str]:
+def _problems_of_factors(experiment: Experiment) -> Iterator[str]:
     if not experiment.factors:
         yield "expected at least one factor with two levels, found none; add a level to a factor"
     for factor in experiment.factors:
@@ -113,6 +166,12 @@ def _problems(experiment: Experiment) -> Iterator[str]:
             yield f'factors.{factor.name}: the level "{twice}" stands twice; name it once'
         if factor.name in experiment.fixed:
             yield f'"{factor.name}" is a factor and fixed as well; take it out of one of them'
+    for name in experiment.tricks.keys() - {factor.name for factor in experiment.factors}:
+        yield f'tricks.{name} names no factor; add its levels to [factors], "off" and another'
+
+
+def _problems(experiment: Experiment) -> Iterator[str]:
+    yield from _problems_of_factors(experiment)
     if experiment.blocks < _FEWEST_BLOCKS:
         yield f"blocks must be at least {_FEWEST_BLOCKS}, found {experiment.blocks}"
     if not 0 < experiment.alpha < 1:
@@ -128,20 +187,14 @@ def _parse(text: str, *, place: str, name: str) -> Experiment:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{place} is not valid TOML ({error}); mend that line and try again") from error
-    _check_keys(document, place)
-    try:
-        defined = msgspec.convert(document, _Definition)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{place}: {_reworded(error)}") from error
-    if defined.argument is not None:
-        check_template(defined.argument, place=place)
-    given = msgspec.structs.asdict(defined)
-    for key in ("budget", "warmup", "limit"):
-        given[f"{key}_s"] = parse_duration(given.pop(key), key=f"{place}: {key}")
-    given["name"] = defined.name or name
-    given["factors"] = tuple(Factor(name=key, levels=tuple(some)) for key, some in defined.factors.items())
-    given["margin"] = parse_percent(defined.margin, key=f"{place}: margin")
-    return checked(Experiment(**given), place=place)
+    return define(document, place=place, name=name)
+
+
+def _assignments(values: Mapping[str, object]) -> Iterator[str]:
+    for key, value in values.items():
+        # JSON's texts, numbers and lists are also TOML's.
+        quoted = key if re.fullmatch(r"[\w-]+", key, re.ASCII) else json.dumps(key, ensure_ascii=False)
+        yield f"{quoted} = {json.dumps(value, ensure_ascii=False)}"
 
 
 def _check_keys(document: Mapping[str, object], place: str) -> None:

@@ -11,6 +11,8 @@ from perfkit.model.results import Better, Status
 
 Level = bool | int | float | str
 Scale = Literal["ratio", "difference"]
+# The level of a factor that applies a trick from outside, without it.
+OFF = "off"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,10 @@ class Experiment:
         threads: Torch's threads in each trial; None leaves torch's own choice.
         argument: How a command line takes an argument, such as "--{name}={value}"; None for the spelling
             found in the target's source.
+        folder: Where the target runs, seen from the project's root.
+        command_line: Words that a script gets in front of its arguments.
+        tricks: Factor -> trick that its levels other than "off" apply from outside, since the target has no
+            such argument.
     """
 
     name: str
@@ -78,6 +84,9 @@ class Experiment:
     limit_s: float = 600.0
     threads: int | None = None
     argument: str | None = None
+    folder: str = "."
+    command_line: tuple[str, ...] = ()
+    tricks: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def variants(self) -> tuple[Variant, ...]:

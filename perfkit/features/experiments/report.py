@@ -38,6 +38,7 @@ from perfkit.features.experiments.summary import (
     effect_text,
     failure_lines,
     failure_words,
+    fastest_lines,
     guide_text,
     head_lines,
     left_out_lines,
@@ -46,6 +47,7 @@ from perfkit.features.experiments.summary import (
     mistake_lines,
     note_lines,
     ratios_by_block,
+    repeated_lines,
     shown_estimate,
     shown_response,
     shown_responses,
@@ -89,8 +91,8 @@ def experiment_view(record: ExperimentRecord) -> RenderableType:
         *_lines(failure_lines(record)),
         *_lines(note_lines(record)),
         *map(_effects_view, effect_tables(effects)),
-        *_lines(crossover_sentences(record, effects)),
-        *_lines(left_out_lines(effects)),
+        *_lines((*fastest_lines(effects), *crossover_sentences(record, effects))),
+        *_lines((*left_out_lines(effects), *repeated_lines(record))),
         *_lines(single_run_lines(record)),
         Text(guide_text(record), style="dim"),
     )
@@ -272,8 +274,8 @@ def _effects(record: ExperimentRecord, effects: Sequence[Effect], picture: str) 
     if effects:
         yield f"![Effects with their intervals, and each block's ratio]({picture})"
     yield from map(_effects_table, effect_tables(effects))
-    yield _listed(map(escape, crossover_sentences(record, effects)))
-    yield from map(escape, left_out_lines(effects))
+    yield _listed(map(escape, (*fastest_lines(effects), *crossover_sentences(record, effects))))
+    yield from map(escape, (*left_out_lines(effects), *repeated_lines(record)))
     yield _listed(map(escape, note_lines(record)))
     yield escape(guide_text(record))
 

@@ -38,6 +38,7 @@ _PROMISES: Mapping[str, str] = {
     "float32": "",
     "full": "",
     "false": "",
+    "off": "",
     "bf16": "bfloat16",
     "bfloat16": "bfloat16",
     "fp16": "float16",

@@ -283,6 +283,17 @@ def note_lines(record: ExperimentRecord) -> Iterator[str]:
             yield f"{variant}: {message} ({counted(trials, 'trial')})"
 
 
+def repeated_lines(record: ExperimentRecord) -> Iterator[str]:
+    """Yield which of the user's numbers are the same in all blocks, as where a script fixes its own seed."""
+    for name in record.experiment.returned if record.experiment.seed_argument is None else ():
+        values = [values_of(record, one.name, response_named(name)) for one in record.experiment.variants]
+        if all(len(found) > 1 and len(set(found)) == 1 for found in values):
+            yield (
+                f"{name} is the same in every block of a variant, so that its interval covers no other seed:"
+                " let the target take one as seed_argument."
+            )
+
+
 def guide_text(record: ExperimentRecord) -> str:
     """Return how to read the effects."""
     experiment = record.experiment
@@ -296,6 +307,26 @@ def guide_text(record: ExperimentRecord) -> str:
         f" hold together, at every look, with {percent(1 - experiment.alpha)} confidence; UNCHANGED lies"
         f" wholly within ±{percent(experiment.margin)}; what is exact was counted.{interactions}"
     )
+
+
+def fastest_lines(effects: Sequence[Effect]) -> Iterator[str]:
+    """Yield the fastest level of each factor of several, in the time that matters most."""
+    by_factor: dict[str, list[Effect]] = {}
+    for effect in main_effects(effects):
+        by_factor.setdefault(effect.contrast.factor, []).append(effect)
+    for factor, found in by_factor.items():
+        measured = [effect for effect in found if effect.value is not None]
+        if len(found) > 1 and measured:
+            best = min(measured, key=lambda effect: effect.value or math.inf)
+            text, reference = effect_text(best), level_text(best.contrast.reference)
+            level = f"{factor}={level_text(best.contrast.level)}"
+            numbers = f"{text.change} {text.title} against {reference} ({text.interval})"
+            if best.verdict == "IMPROVED":
+                yield f"{level} is the fastest measured: {numbers}."
+            elif all(effect.verdict in {"UNCHANGED", "REGRESSED"} for effect in found):
+                yield f"No other {factor} is faster than {reference}."
+            else:
+                yield f"Which {factor} is the fastest is not decided; {level}: {numbers}."
 
 
 def crossover_sentences(record: ExperimentRecord, effects: Sequence[Effect]) -> Iterator[str]:

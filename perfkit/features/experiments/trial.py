@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from perfkit.agent.imports import preloadable
-from perfkit.features.experiments.records import Experiment, Fingerprint, Level
+from perfkit.features.experiments.records import OFF, Experiment, Fingerprint, Level
 from perfkit.model import Environment
 from perfkit.profiling.passes.exchange import Problem
 from perfkit.profiling.passes.launch import WITH_OPTIMIZERS
@@ -47,7 +47,16 @@ class TrialSpec:
         """The arguments of every variant, which are all checked before anything runs."""
         experiment = self.experiment
         seeded = {experiment.seed_argument: self.seed} if experiment.seed_argument else {}
-        return [{**experiment.fixed, **seeded, **one.levels} for one in experiment.variants]
+        given = [{**experiment.fixed, **seeded, **one.levels} for one in experiment.variants]
+        return [
+            {name: level for name, level in one.items() if name not in experiment.tricks} for one in given
+        ]
+
+    @property
+    def tricks(self) -> tuple[str, ...]:
+        """The tricks that the variant applies from outside."""
+        levels = self.experiment.variants[self.number].levels
+        return tuple(trick for name, trick in self.experiment.tricks.items() if levels.get(name) != OFF)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +131,7 @@ class TrialProcesses:
             spec,
             TrialResult,
             limit_s=spec.experiment.limit_s,
-            folder=Path(spec.root),
+            folder=Path(spec.root) / spec.experiment.folder,
             environment=fixed_environment(self._environment, hash_seed=spec.seed % 2**32),
         )
         with contextlib.suppress(ForkServerLostError):

@@ -54,6 +54,11 @@ def read_machine(*, timed: bool = False) -> Machine:
     return Machine(machine_id=fingerprint(identity), facts={**identity, **other})
 
 
+def free_memory() -> int:
+    """Return the bytes that processes can still take of the host's memory."""
+    return int(psutil.virtual_memory().available)
+
+
 def _speeds() -> dict[str, str]:
     """Time a Python loop and, where numpy is imported anyway, a matrix product."""
     work: list[Callable[[], object]] = [_python_loop]
