@@ -1,7 +1,7 @@
-"""Records a failing gate and `perfkit why` in a terminal, as an animated picture and as text in the documents.
+"""Records a failing gate and `perfkit why` in a terminal: a moving picture, and text in the documents.
 
-`make recording` runs both in a small project. What a person types is made up; what is printed, and in which order,
-is what the commands print. Long commands are shown faster than they ran.
+`make recording` runs both in a small project. Keys are made up; all else is what the commands print, of long
+ones faster than it was.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def adam(model):
 def step(model, optimizer, images, labels):
     """Train on one batch, and return its loss."""
     optimizer.zero_grad()
-    loss = nn.functional.cross_entropy(model(images), labels)
+    logits = model(images)
+    loss = nn.functional.cross_entropy(logits, labels)
     loss.backward()
     optimizer.step()
     return loss.detach()
@@ -78,11 +79,11 @@ def test_step(benchmark):
     benchmark(step, model, adam(model), images, labels)
 """
 _FILES = {"train.py": _TRAIN, "tests/test_step.py": _TEST, "pytest.ini": "[pytest]\npythonpath = .\n"}
-# Clips gradients, and waits for their norm in each step.
-_SLOWER = """    loss.backward()
-    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    if norm > 100:
-        print("large gradients:", norm)
+# Compares one label after the other, and waits for each.
+_SLOWER = """    optimizer.step()
+    right = sum(int(guess == label) for guess, label in zip(logits.argmax(1), labels))
+    if right == 0:
+        print("no label of this batch is right")
 """
 _SHOWN = ("git diff --unified=0", "perfkit gate", "git restore train.py", "perfkit why train.py")
 
@@ -135,7 +136,9 @@ def cast(scenes: list[Scene]) -> Iterator[str]:
     yield json.dumps({"version": 2, "width": _COLUMNS, "height": _LINES})
     at = 0.0
     for scene in scenes:
-        for text in ("$ ", *scene.command, "\r\n"):
+        # Each long command begins at the top.
+        clear = "\x1b[2J\x1b[H" if scene.command.startswith("perfkit") else ""
+        for text in (f"{clear}$ ", *scene.command, "\r\n"):
             yield json.dumps([round(at, 3), "o", text])
             at += _KEY_S
         length = max((seconds for seconds, _ in scene.printed), default=0.0)
@@ -161,7 +164,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "classifier"
         Repository(folder, create_repository(folder)).commit(_FILES, "Train a small classifier")
-        (folder / "train.py").write_text(_TRAIN.replace("    loss.backward()\n", _SLOWER))
+        (folder / "train.py").write_text(_TRAIN.replace("    optimizer.step()\n", _SLOWER))
         scenes = []
         for command in _SHOWN:
             scenes.append(played(command, folder))
