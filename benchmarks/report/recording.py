@@ -30,7 +30,7 @@ from repositories import Repository, create_repository
 ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs/_static/first-gate.svg"
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs/gate.md")
-_LINES, _COLUMNS = 25, 80
+_LINES, _COLUMNS = 26, 80
 # A command is shown for at most so long; then its output stays. Keys come this many seconds apart.
 _LONGEST_S, _READING_S, _KEY_S = 6.0, 5.0, 0.06
 _TRAIN = '''"""Train a small classifier."""
