@@ -81,7 +81,7 @@ def test_step(benchmark):
 _FILES = {"train.py": _TRAIN, "tests/test_step.py": _TEST, "pytest.ini": "[pytest]\npythonpath = .\n"}
 # Compares one label after the other, and waits for each.
 _SLOWER = """    optimizer.step()
-    right = sum(int(guess == label) for guess, label in zip(logits.argmax(1), labels))
+    right = sum(int(a == b) for a, b in zip(logits.argmax(1), labels))
     if right == 0:
         print("no label of this batch is right")
 """
