@@ -43,48 +43,39 @@ def network():
     return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
-def adam(model):
-    return torch.optim.Adam(model.parameters(), lr=1e-3)
-
-
-def step(model, optimizer, images, labels):
-    """Train on one batch, and return its loss."""
-    optimizer.zero_grad()
-    logits = model(images)
-    loss = nn.functional.cross_entropy(logits, labels)
-    loss.backward()
-    optimizer.step()
-    return loss.detach()
+def accuracy(model, images, labels):
+    guesses = model(images).argmax(1)
+    return int((guesses == labels).sum()) / len(labels)
 
 
 def main():
     images, labels = torch.rand(1800, 64), torch.randint(10, (1800,))
     model = network()
-    optimizer = adam(model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     for _ in range(100):
         for batch in torch.randperm(len(images)).split(100):
-            step(model, optimizer, images[batch], labels[batch])
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(images[batch]), labels[batch])
+            loss.backward()
+            optimizer.step()
+    print("accuracy", accuracy(model, images, labels))
 
 
 if __name__ == "__main__":
     main()
 '''
 _TEST = """import torch
-from train import adam, network, step
+from train import accuracy, network
 
 
-def test_step(benchmark):
+def test_accuracy(benchmark):
     images, labels = torch.rand(100, 64), torch.randint(10, (100,))
-    model = network()
-    benchmark(step, model, adam(model), images, labels)
+    benchmark(accuracy, network(), images, labels)
 """
-_FILES = {"train.py": _TRAIN, "tests/test_step.py": _TEST, "pytest.ini": "[pytest]\npythonpath = .\n"}
+_FILES = {"train.py": _TRAIN, "tests/test_train.py": _TEST, "pytest.ini": "[pytest]\npythonpath = .\n"}
 # Compares one label after the other, and waits for each.
-_SLOWER = """    optimizer.step()
-    right = sum(int(a == b) for a, b in zip(logits.argmax(1), labels))
-    if right == 0:
-        print("no label of this batch is right")
-"""
+_FAST = "int((guesses == labels).sum())"
+_SLOWER = "sum(int(a == b) for a, b in zip(guesses, labels))"
 _SHOWN = ("git diff --unified=0", "perfkit gate", "git restore train.py", "perfkit why train.py")
 
 
@@ -164,7 +155,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "classifier"
         Repository(folder, create_repository(folder)).commit(_FILES, "Train a small classifier")
-        (folder / "train.py").write_text(_TRAIN.replace("    optimizer.step()\n", _SLOWER))
+        (folder / "train.py").write_text(_TRAIN.replace(_FAST, _SLOWER))
         scenes = []
         for command in _SHOWN:
             scenes.append(played(command, folder))
