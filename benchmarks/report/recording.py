@@ -30,7 +30,7 @@ from repositories import Repository, create_repository
 ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs/_static/first-gate.svg"
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs/gate.md")
-_LINES, _COLUMNS = 26, 80
+_LINES, _COLUMNS = 28, 80
 # A command is shown for at most so long; then its output stays. Keys come this many seconds apart.
 _LONGEST_S, _READING_S, _KEY_S = 6.0, 5.0, 0.06
 _TRAIN = '''"""Train a small classifier."""
@@ -88,10 +88,10 @@ class Scene:
 
     @property
     def text(self) -> str:
-        """What stays on a terminal of this width when the command has ended."""
+        """What stays on a terminal when the command has ended, without bars of progress."""
         screen = pyte.Screen(_COLUMNS, 200)
         pyte.Stream(screen).feed("".join(text for _, text in self.printed))
-        return "\n".join(line.rstrip() for line in screen.display).strip("\n")
+        return "\n".join(line.rstrip() for line in screen.display if "━" not in line).strip("\n")
 
 
 def played(command: str, folder: Path) -> Scene:
