@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 
 .PHONY: run test check lint types layers unit slow gate hooks calibration calibration-report exactness faults fuzz
 .PHONY: identical environments peers change-points bisect-study bisects peers-history scale versions clean
-.PHONY: site reference links
+.PHONY: site reference links recording screenshots
 .PHONY: agent-loop
 .PHONY: gpu gpu-kit
 .PHONY: first-output referee speedups
@@ -73,13 +73,23 @@ exactness: $(INSTALLED)
 
 # The documentation as a site, in build/site; a warning is an error.
 SPHINX = $(BIN)/python -m sphinx --fail-on-warning --keep-going --doctree-dir build/site-cache
+FOR_DOCS = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 site: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(FOR_DOCS)
 	$(SPHINX) --builder html docs build/site
 
 # The pages of the reference as they lie in the repository, from the code.
 reference: $(INSTALLED)
 	$(BIN)/python docs/reference_pages.py
+
+# A failing gate and `perfkit why` in a terminal, as the documents' moving picture and as their text: two minutes.
+recording: $(INSTALLED)
+	$(FOR_DOCS)
+	$(BIN)/python benchmarks/report/recording.py
+
+# The pictures of pages in the documents, from this repository's own ledger; needs Chromium and chromedriver.
+screenshots: $(INSTALLED)
+	$(BIN)/python benchmarks/report/screenshots.py
 
 # Follows all links within the documents, and lists the addresses outside that they name, in build/links/output.json.
 # On a machine with internet those are asked as well: make links LINKS=all

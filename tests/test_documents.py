@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import git
 import pytest
@@ -199,6 +200,16 @@ def test_the_documents_have_shell_lines() -> None:
 def test_what_make_runs_is_known(project: Path) -> None:
     assert {"pytest benchmarks/ --benchmark-autosave", "perfkit log"} <= _lines_of_make("make run", project)
     assert set() == _lines_of_make("perfkit log", project)
+
+
+def test_the_moving_picture_shows_the_output_in_the_readme() -> None:
+    picture = ROOT / "docs/_static/first-gate.svg"
+    drawn = {re.sub(r"\s", "", "".join(one.itertext())) for one in ET.parse(picture).iter()}  # noqa: S314
+    shown = [block for block in _blocks(ROOT / "README.md", "text") if block.startswith("$ perfkit")]
+
+    assert ["gate", "why"] == [block.split()[2] for block in shown]
+    assert {re.sub(r"\s", "", line) for block in shown for line in block.splitlines()} <= drawn | {""}
+    assert picture.stat().st_size <= 150_000
 
 
 def test_relative_links_lead_somewhere() -> None:

@@ -180,6 +180,22 @@ def test_what_the_last_commit_changed_comes_first(
     assert any(line.startswith(f"{sources} call longest") for line in planned.found)
 
 
+def test_functions_with_arguments_too_large_to_write_are_counted(repository: Repository) -> None:
+    large = "\n\ndef test_list():\n    assert summed(list(range(1000))) and paired([1, 2], 2)\n"
+    files = {
+        "src/widgets/__init__.py": f"{WIDGETS}\ndef summed(items):\n    return sum(items)\n",
+        "tests/test_all.py": TESTED.replace("paired\n", "paired, summed\n") + large,
+    }
+    repository.commit({"pyproject.toml": PROJECT, **files})
+
+    planned = plan(repository.root)
+
+    assert "test_summed" not in text_of(planned, "benchmarks/test_first_benchmarks.py")
+    (remark,) = (one for one in planned.remarks if "1,500 characters" in one)
+    assert remark.startswith("1 function ")
+    assert "summed" in remark
+
+
 MANY_VALUES = """
 import time
 import pytest

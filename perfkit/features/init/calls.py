@@ -20,7 +20,7 @@ import msgspec
 from perfkit.errors import NotMeasuredError
 from perfkit.features.init.child import Attempt, Candidate, FirstBenchmark, Order, Step, is_good, is_passable
 from perfkit.features.init.layout import Layout, project_files, read_code
-from perfkit.features.init.recording import VARIABLE, Call
+from perfkit.features.init.recording import TOO_LARGE, VARIABLE, Call
 from perfkit.repo.code_units import changed_functions
 from perfkit.repo.commits import open_repository, read_at
 from perfkit.repo.git import try_git
@@ -61,12 +61,17 @@ _Key = tuple[str, str]
 
 def longest_calls(
     root: Path, layout: Layout, log: Callable[[str], None]
-) -> tuple[tuple[FirstBenchmark, ...], str]:
-    """Return benchmarks of what tests, docstrings or the README call longest, and which of them do."""
+) -> tuple[tuple[FirstBenchmark, ...], str, tuple[str, ...]]:
+    """Return benchmarks of what tests, docstrings or the README call longest.
+
+    Returns:
+        The benchmarks, the sources of their calls, and the functions whose arguments are too large to write.
+    """
     places = [str((root / place).resolve()) for place in layout.packages.values()]
     changed = _last_changed(root) & {(file, name) for file, _, name in _public(root, layout)}
     proposed: list[FirstBenchmark] = []
     sources: list[str] = []
+    too_large: dict[_Key, str] = {}
 
     def is_changed(one: FirstBenchmark) -> bool:
         return (one.candidate.file, one.candidate.name) in changed
@@ -87,7 +92,9 @@ def longest_calls(
                 continue
             words = _words(source, root, layout, folder, keys)
             lines, _ = _run(root, layout, words, limit_s=_MOST_LOOKING_S, functions=keys, stop_s=_LOOKING_S)
-        calls = {key: [one for one in found if one.direct] for key, found in _decoded(lines).items()}
+        called = _decoded(lines)
+        calls = {key: [one for one in found if one.direct] for key, found in called.items()}
+        too_large |= {key: key[1] for key, found in called.items() if _are_too_large(found)}
         kept, _ = tried(root, layout, calls) if calls else ({}, {})
         ranked = [kept[key] for key in keys if key in kept]
         good = [one for one in ranked if is_good(one.call_s)]
@@ -99,7 +106,13 @@ def longest_calls(
             break
     proposed.sort(key=is_changed, reverse=True)
     distinct = {one.attempt.body: one for one in proposed}
-    return tuple(distinct.values())[:_ENOUGH], " and ".join(sources)
+    for one in proposed:
+        too_large.pop((one.candidate.file, one.candidate.name), None)
+    return tuple(distinct.values())[:_ENOUGH], " and ".join(sources), tuple(too_large.values())
+
+
+def _are_too_large(calls: Sequence[Call]) -> bool:
+    return not any(one.direct for one in calls) and any(one.problem.endswith(TOO_LARGE) for one in calls)
 
 
 def notebook_runs(root: Path, layout: Layout) -> tuple[FirstBenchmark, ...]:

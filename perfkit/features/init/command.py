@@ -37,6 +37,7 @@ from perfkit.features.init.files import (
     unwritable,
 )
 from perfkit.features.init.layout import Layout, read_code, read_layout
+from perfkit.features.init.recording import MOST_CHARACTERS
 from perfkit.repo.environments import why_not_found
 from perfkit.repo.git import try_git
 from perfkit.runner.commands import run_command
@@ -72,7 +73,13 @@ def plan_start(
     remarks = list(_remarks(root, layout, started=started))
     tried = None
     if not started and benchmarks is None and not layout.benchmark_files:
-        calls, source = longest_calls(root, layout, log)
+        calls, source, too_large = longest_calls(root, layout, log)
+        if too_large:
+            remarks.append(
+                f"{counted(len(too_large), 'function')} called with an argument of more than"
+                f" {MOST_CHARACTERS:,} characters of code, so without a benchmark:"
+                f" {listed(too_large, _MOST_NAMED)}; write one by hand"
+            )
         tried = Tried(kept=calls, tried=len(calls), source=source)
         if not calls and not layout.packages:
             runs = notebook_runs(root, layout)

@@ -37,7 +37,8 @@ _LONG_TESTS, _LEAST_OF_TEST_S = 3, 2.0
 _MOST_VALUES = 6
 # This many calls of a function are looked at, and kept; after some seconds a call of each is enough.
 _MOST_TRIED, _MOST_KEPT, _ENOUGH_S = 60, 6, 8.0
-_MOST_CHARACTERS, _MOST_DEPTH, _MOST_INLINE, _MOST_NUMBERS, _MOST_MADE = 1500, 8, 40, 32, 2000
+MOST_CHARACTERS, TOO_LARGE = 1500, "that is too large"
+_MOST_DEPTH, _MOST_INLINE, _MOST_NUMBERS, _MOST_MADE = 8, 40, 32, 2000
 _NOT_FINITE = ("nan", "inf", "-inf")
 _PLAIN = (bool, int, float, str, bytes, type(None))
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType)
@@ -288,8 +289,8 @@ class _Recorder:
         self._depth += 1
         text = self._expression(value) if self._depth <= _MOST_DEPTH else ""
         self._depth -= 1
-        if not text or len(text) > _MOST_CHARACTERS:
-            raise _UnwritableError(f"a {type(value).__name__} that is too large")
+        if not text or len(text) > MOST_CHARACTERS:
+            raise _UnwritableError(f"a {type(value).__name__} {TOO_LARGE}")
         return text
 
     def _expression(self, value: Any) -> str:  # noqa: ANN401, PLR0911, C901 (as above; one for each kind)
@@ -341,7 +342,7 @@ class _Recorder:
         elif function.__name__ == "__newobj__":
             function, *given = (given[0][1], *given[1:])
         given = _without_defaults(given, getattr(function, "__init__", function))
-        _, texts = self._arguments(given, most=_MOST_CHARACTERS)
+        _, texts = self._arguments(given, most=MOST_CHARACTERS)
         text = f"{self._text(function)}({_joined(texts)})"
         if made and "__eq__" in vars(kind) and not self._makes(text, value):
             raise _UnwritableError(f"a {kind.__qualname__} that has changed since it was made")
