@@ -93,6 +93,15 @@
   const place = (one, side) => (one.machine === side.machine ? one.commit.lastIndexOf(side.commit) : -1);
   const kindAt = (one, at) => one.kinds.findLast(([from]) => from <= at);
 
+  // Returns what the newest gate of both commits found, whichever was its base.
+  function gateOf(number, base, head) {
+    const found = data.gates.findLast(([of, from, to, machine]) => of === number && machine === base.machine && machine === head.machine
+      && from !== to && [base.commit, head.commit].includes(from) && [base.commit, head.commit].includes(to));
+    if (!found) return null;
+    const [, from, , , ratio, low, high, confidence] = found;
+    return from === base.commit ? { ratio, interval: [low, high], confidence } : { ratio: 1 / ratio, interval: [1 / high, 1 / low], confidence };
+  }
+
   // Returns a benchmark's row, null where one side is not measured.
   function compared(number, base, head) {
     const own = series[number];
@@ -102,18 +111,20 @@
     const [at, until] = [place(a, base), place(b, head)];
     const levels = [a.level[at], b.level[until]];
     if (levels.includes(null)) return null;
-    const gate = data.gates.findLast(([of, from, to, machine]) => of === number && from === base.commit && to === head.commit && machine === base.machine && machine === head.machine);
-    const ratio = gate ? gate[4] : Math.exp((levels[1] - levels[0]) / 1e5);
-    const runs = !a.gates && !b.gates && a.noise !== null && b.noise !== null && (both === undefined || base.commit !== head.commit);
-    // The logarithms of both limits, each for two runs of one series, add up as sds do.
-    const limit = runs ? Math.exp(Math.hypot(Math.log(a.noise), Math.log(b.noise)) / Math.SQRT2) : both?.noise ?? null;
-    const interval = gate ? [gate[5], gate[6]] : runs ? [ratio / limit, ratio * limit] : null;
+    const gate = gateOf(number, base, head);
+    const ratio = gate?.ratio ?? Math.exp((levels[1] - levels[0]) / 1e5);
     const [before, after] = [kindAt(a, at), kindAt(b, until)];
+    // Another version of the benchmark may do other work.
+    const edited = both !== undefined && before[1] !== after[1];
+    const runs = !edited && !a.gates && !b.gates && a.noise !== null && b.noise !== null && (!both || base.commit !== head.commit);
+    // The logarithms of both limits, each for two runs of one series, add up as sds do.
+    const limit = runs ? Math.exp(Math.hypot(Math.log(a.noise), Math.log(b.noise)) / Math.SQRT2) : edited ? null : both?.noise ?? null;
+    const interval = gate ? gate.interval : runs ? [ratio / limit, ratio * limit] : null;
     return {
       ...data.benchmarks[number], ratio, interval, levels: levels.map((level) => Math.exp(level / 1e5)),
       quiet: ratio === 1 || (interval ? interval[0] <= 1 && interval[1] >= 1 : limit !== null && ratio <= limit && ratio >= 1 / limit),
       unknown: ratio !== 1 && !interval && limit === null,
-      confidence: gate ? gate[7] : 0.95, edited: both && before[1] !== after[1], other: before[2] !== after[2],
+      confidence: gate?.confidence ?? 0.95, edited, other: before[2] !== after[2],
       from: gate ? "a gate of both" : both?.gates ? "gates between them" : both ? "two runs" : base.machine === head.machine ? "runs and gates" : "two machines",
     };
   }
@@ -155,7 +166,7 @@
     field("found").textContent = [
       ...unknown.map((text) => `The address names ${text}, which is not measured here.`),
       rows.length ? `${worse} worse and ${clear.length - worse} better of ${rows.length} ${rows.length === 1 ? "benchmark" : "benchmarks"}.` : "No benchmark was measured at both.",
-      ...(unsure ? [`${unsure} with too few runs to know their noise.`] : []),
+      ...(unsure ? [`${unsure} of which it is not known what identical code differs by.`] : []),
       ...(rows.length && lacking ? [`${lacking} ${lacking === 1 ? "was" : "were"} not measured at both.`] : []),
     ].join(" ");
     const [a, b] = [commits.sha[base.commit], commits.sha[head.commit]];

@@ -102,14 +102,13 @@
   function listen() {
     canvas.addEventListener("pointermove", (event) => go(...placeOf(event)));
     canvas.addEventListener("click", (event) => { go(...placeOf(event)); open(); });
-    canvas.addEventListener("focus", () => { if (!at && canvas.matches(":focus-visible")) go(0, columns - 1); });
     canvas.addEventListener("keydown", (event) => {
       const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], Home: [0, -columns], End: [0, columns] };
       const step = steps[event.key];
-      if (event.ctrlKey || event.metaKey || event.altKey || !at || !(step || event.key === "Enter")) return;
+      if (event.ctrlKey || event.metaKey || event.altKey || !(step || (at && event.key === "Enter"))) return;
       event.preventDefault();
       event.stopPropagation();
-      if (step) go(at.row + step[0], at.column + step[1]);
+      if (step) go((at?.row ?? 0) + step[0], (at?.column ?? columns) + step[1]);
       else open();
     });
     document.addEventListener("perfkit-theme", readColours);
