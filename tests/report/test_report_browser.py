@@ -368,3 +368,19 @@ def test_hostile_texts_run_nothing(page: Page, tmp_path: Path) -> None:
 
     assert "<img src=x onerror=alert(1)>" in page.text("#picked")
     assert "<script>" in page.text("h1")
+
+
+def test_names_may_have_signs_of_any_kind(page: Page, tmp_path: Path) -> None:
+    name = "bench_\N{CRAB}.py::test_größe[<b>\N{CRAB}</b>]"
+    folder = _written(Site(project="\N{CRAB}", history=history([trend(name, runs=4)])), tmp_path)
+
+    page.open(folder / "compare.html")
+    assert "test_größe[<b>\N{CRAB}</b>]" in page.text("#compared tbody")
+    page.open(folder / "index.html")
+    page.run("document.getElementById('heat').focus()")
+    page.press("Left", "Enter")
+    page.run(_FRAME)
+    assert "<b>\N{CRAB}</b>" in page.text("h1")
+    page.click("#chart", *_place(page, 0, runs=4))
+    page.click("#chart", *_place(page, 3, runs=4))
+    assert "--benchmarks 'bench_\N{CRAB}.py' --select 'test_größe'" in page.text("#picked")

@@ -5,8 +5,8 @@
   const data = window.perfkitLevels, commits = window.perfkitCommits;
   const { ratioText, summed } = window.perfkitWords;
   const COLUMNS = 40, MOST_ROWS = 100, LEFT = 230;
-  // What two runs of identical code differ by, where that is not known.
-  const UNKNOWN = Math.log(1.05);
+  // A change that is worth a mark where it is not known what two runs of identical code differ by.
+  const WORTH = Math.log(1.05);
   // A cell that is this many times as far is coloured; of many, 1 in 300 is by chance.
   const CLEAR = 1.5;
   const first = Math.max(commits.sha.length - COLUMNS, 0), columns = commits.sha.length - first;
@@ -27,14 +27,14 @@
   }
 
   function cellsOf(one, benchmark) {
-    const levels = summed(one.level), limit = one.noise ? Math.log(one.noise) : UNKNOWN;
+    const levels = summed(one.level), limit = one.noise === null ? WORTH / CLEAR : Math.log(one.noise);
     const edited = new Set(one.kinds.filter(([, version], place) => place && version !== one.kinds[place - 1][1]).map(([place]) => place));
     const on = Object.keys(data.machines).length > 1 ? ` on ${data.machines[one.machine]}` : "";
     return summed(one.commit).map((commit, place) => {
       const change = place && !edited.has(place) && levels[place] !== null && levels[place - 1] !== null ? (levels[place] - levels[place - 1]) / 1e5 : null;
       const beyond = change === null ? 0 : Math.abs(change) / (limit || 1e-9);
-      const text = edited.has(place) ? "the benchmark's own source changed" : change === null ? "nothing to compare with" : `${beyond > CLEAR ? "" : "\u2248 "}${ratioText(Math.exp(change))}`;
-      return [commit - first, { beyond, worse: (change > 0) === (benchmark.better === "lower"), text: `${text}${on}` }];
+      const text = edited.has(place) ? "the benchmark's own source changed" : change === null ? "nothing to compare with" : `${beyond <= CLEAR ? "\u2248 " : one.noise === null ? "? " : ""}${ratioText(Math.exp(change))}`;
+      return [commit - first, { beyond, unknown: one.noise === null, worse: (change > 0) === (benchmark.better === "lower"), text: `${text}${on}` }];
     }).filter(([column]) => column >= 0);
   }
 
@@ -45,7 +45,7 @@
   }
 
   function sizes() {
-    const high = Math.max(Math.min(Math.floor(560 / rows.length), 15), 3);
+    const high = Math.max(Math.min(Math.floor(400 / rows.length), 14), 2);
     const left = high >= 12 && canvas.clientWidth > 700 ? LEFT : 0;
     return { high, left, wide: (canvas.clientWidth - left) / columns };
   }
@@ -58,7 +58,7 @@
     context.scale(ratio, ratio);
     context.font = "12px system-ui, sans-serif";
     context.textBaseline = "middle";
-    const gap = high > 6 ? 1 : 0;
+    const gap = high > 4 ? 1 : 0;
     rows.forEach(({ name, cells }, row) => {
       if (left) {
         context.fillStyle = colours.dim;
@@ -70,8 +70,8 @@
         context.fillStyle = colours.line;
         context.fillRect(...box);
         if (cell.beyond <= CLEAR) return;
-        context.globalAlpha = Math.min(0.2 + 0.2 * cell.beyond, 1);
-        context.fillStyle = cell.worse ? colours.worse : colours.better;
+        context.globalAlpha = cell.unknown ? 0.5 : Math.min(0.2 + 0.2 * cell.beyond, 1);
+        context.fillStyle = cell.unknown ? colours.dim : cell.worse ? colours.worse : colours.better;
         context.fillRect(...box);
         context.globalAlpha = 1;
       });
