@@ -286,6 +286,21 @@ def releases(start: Path) -> dict[str, str]:
     return {name: hashes[:40] for name, hashes in pairs}
 
 
+def newest_on_names(start: Path, among: Collection[str]) -> dict[str, str]:
+    """Return the newest of some commits on each local branch and each tag, by its name."""
+    form = "--format=%(refname:short) %(*objectname)%(objectname)"
+    listed = try_git(start, "for-each-ref", form, "refs/heads", "refs/tags")
+    order = ("--topo-order", "--reverse", "--parents", "--branches", "--tags")
+    newest: dict[str, tuple[int, str]] = {}
+    for place, line in enumerate((try_git(start, "rev-list", *order) or "").splitlines()):
+        sha, *parents = line.split()
+        before = [newest[parent] for parent in parents if parent in newest]
+        if sha in among or before:
+            newest[sha] = (place, sha) if sha in among else max(before)
+    pairs = (line.split(" ", 1) for line in (listed or "").splitlines())
+    return {name: newest[hashes[:40]][1] for name, hashes in pairs if hashes[:40] in newest}
+
+
 @dataclass(frozen=True, kw_only=True)
 class CommitRange:
     """Commits in their order, each with a place: 0 is the good one before the range, the last the bad."""

@@ -16,6 +16,7 @@ from perfkit.repo.commits import (
     commits_between,
     commits_of,
     history_order,
+    newest_on_names,
     open_repository,
     read_commit,
     releases,
@@ -174,6 +175,22 @@ def test_commits_after_one_are_those_of_its_descendant(repository: Repository) -
     assert commits_after(repository.root, last, first) is None
     assert commits_after(repository.root, side, last) is None
     assert commits_after(repository.root, "--all", last) is None
+
+
+def test_a_branch_and_a_tag_have_a_newest_commit_among_some(repository: Repository) -> None:
+    first = repository.commit({"a": "1"})
+    repository.git.create_tag("v1")
+    second = repository.commit({"a": "2"})
+    repository.git.create_tag("v2", message="Second")
+    repository.commit({"a": "3"})
+    repository.git.git.checkout("--quiet", "-b", "side", first)
+    side = repository.commit({"b": "1"})
+    repository.commit({"b": "2"})
+
+    assert {"main": second, "side": side, "v1": first, "v2": second} == newest_on_names(
+        repository.root, {first, second, side}
+    )
+    assert {"main": second, "v2": second} == newest_on_names(repository.root, {second})
 
 
 def test_releases_are_the_tags_that_head_comes_from(repository: Repository) -> None:

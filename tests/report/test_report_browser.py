@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from browser import Page, browser_programs, opened_browser
-from synthetic_history import hostile_site, large_site, lively_site, sha_of
+from synthetic_history import MACHINE, history, hostile_site, large_site, lively_site, sha_of, trend
 
 from perfkit.features.site.pages import site_files
 from perfkit.features.site.series import Site
@@ -107,9 +108,133 @@ def test_two_clicks_compare_two_runs(page: Page, lively: Path) -> None:
     shown = page.text("#picked .compared")
     assert "% slower than A" in shown
     assert "Software or settings differ: torch 2.8.0 → 2.9.1." in shown
-    assert f"perfkit gate --base {sha_of(20)[:10]} --head {sha_of(50)[:10]}" in shown
+    command = f"perfkit gate --base {sha_of(20)[:10]} --head {sha_of(50)[:10]}"
+    assert f"{command} --benchmarks bench_losses.py --select test_triplet" in shown
     page.press("Escape")
     assert page.text("#picked") == ""
+
+
+def test_a_run_names_commits_that_run_the_same_code(page: Page, tmp_path: Path) -> None:
+    found = replace(trend(runs=8), same_code={sha_of(20): sha_of(3), sha_of(21): sha_of(3)})
+    folder = _written(Site(project="p", history=history([found])), tmp_path)
+    page.open(folder / TRIPLET)
+
+    page.click("#chart", *_place(page, 3, runs=8))
+
+    assert f"{sha_of(20)[:10]}, {sha_of(21)[:10]}" in page.text("#picked")
+    assert "same code" in page.text("#meaning")
+
+
+def _compared(page: Page) -> list[list[str]]:
+    page.run(_FRAME)
+    found: list[list[str]] = page.run(
+        "return [...document.querySelectorAll('#compared tbody tr')]"
+        ".map(row => [...row.cells].map(cell => cell.innerText.trim()))"
+    )
+    return found
+
+
+def _selected(page: Page, field: str, value: str) -> None:
+    """Choose what begins with a text, as keys in the list do."""
+    page.run(
+        "const list = document.getElementById(a[0]);"
+        "list.value = [...list.options].find((one) => one.text.startsWith(a[1])).value;"
+        "list.dispatchEvent(new Event('input'))",
+        field,
+        value,
+    )
+
+
+def test_two_commits_are_compared_with_the_interval_of_their_gate(page: Page, lively: Path) -> None:
+    page.open(lively / "compare.html", f"#base={sha_of(39)[:10]}&head={sha_of(40)[:10]}")
+
+    rows = _compared(page)
+    assert rows[0][:3] == ["test_triplet[200]", "▲ +11.9 %", "+10.9 % to +12.9 %"]
+    assert [row[0] for row in rows if row[1].startswith("≈")] == [row[0] for row in rows[1:]]
+    assert "1 worse and 0 better of 6 benchmarks" in page.text("#found")
+    assert f"perfkit gate --base {sha_of(39)[:10]} --head {sha_of(40)[:10]}" == page.text("#command")
+
+    page.press("x")
+    rows = _compared(page)
+    assert rows[0][:3] == ["test_triplet[200]", "▼ -10.6 %", "-11.4 % to -9.8 %"]
+    assert f"base={sha_of(40)[:10]}&head={sha_of(39)[:10]}" in page.run("return location.hash")
+
+
+def test_the_address_keeps_which_commits_are_compared(page: Page, lively: Path) -> None:
+    page.open(lively / "compare.html")
+    _selected(page, "base", sha_of(10)[:10])
+    page.run(_FRAME)
+    _selected(page, "head", sha_of(50)[:10])
+    rows = _compared(page)
+    address = page.run("return location.hash")
+
+    by_name = {name: change for name, change, *_ in rows}
+    assert by_name["test_triplet[200]"].startswith("▲")
+    assert by_name["test_triplet[200]"].endswith("*")
+    assert by_name["test_sampler"].startswith("?")
+    page.open(lively / "compare.html", address)
+    assert rows == _compared(page)
+
+    page.open(lively / "compare.html", "#base=v1.1&head=deadbeef00")
+    assert sha_of(28)[:10] in page.text("#command")
+    assert "deadbeef00" in page.text("#found")
+
+
+def test_two_machines_are_compared_at_one_commit(page: Page, lively: Path) -> None:
+    sha = sha_of(30)[:10]
+    page.open(
+        lively / "compare.html",
+        f"#base={sha}&head={sha}&base-machine={MACHINE}&head-machine=77aa77aa77aa",
+    )
+
+    (row,) = _compared(page)
+    assert row[0] == "test_triplet[200]"
+    assert row[1].startswith("▼ -5")
+    assert not page.run("return document.getElementById('no-command').hidden")
+    assert page.run("return document.getElementById('command').parentElement.hidden")
+
+
+def test_the_command_is_copied(page: Page, lively: Path) -> None:
+    page.open(lively / "compare.html")
+
+    page.click("#copy")
+
+    assert page.text("#command") == page.run("return String(getSelection())")
+    assert "Copied" == page.text("#copy")
+
+
+def test_keys_go_through_the_heat_map_and_open_a_benchmark(page: Page, lively: Path) -> None:
+    page.open(lively / "index.html")
+    page.run("document.getElementById('heat').focus()")
+
+    page.press("Left", "Left", "Left")
+
+    shown = page.text("#cell")
+    assert shown.startswith("test_collate")
+    assert sha_of(57)[:10] in shown
+    assert "%" in shown
+    assert shown == page.run("return document.getElementById('heat').title")
+    page.press("Enter")
+    page.run(_FRAME)
+    assert "test_collate" in page.text("h1")
+
+
+def test_many_benchmarks_are_folded_by_file(page: Page, tmp_path: Path) -> None:
+    page.open(_written(large_site(commits=20, benchmarks=40), tmp_path) / "index.html")
+    heads = [f"bench_part{number}.py 10 rows" for number in range(4)]
+
+    def shown() -> list[str]:
+        return [one.replace("▸ ", "").replace("▾ ", "") for one in _shown(page)]
+
+    assert heads == [one.partition(",")[0] for one in shown()]
+    page.press("j", "Enter", "j")
+    assert "test_operation[0]" == page.run("return document.querySelector('tr.at th').innerText")
+    assert len(shown()) == 14
+    page.press("/", *"operation[39]")
+    assert ["test_operation[39]"] == shown()
+    page.press("Escape")
+    page.click("#benchmarks th button.sort")
+    assert len(shown()) == 40
 
 
 def test_metrics_and_machines_are_shown_apart(page: Page, lively: Path) -> None:
@@ -231,5 +356,31 @@ def test_hostile_texts_run_nothing(page: Page, tmp_path: Path) -> None:
     page.open(file)
     page.click("#chart", *_place(page, 3, runs=8))
 
+    page.open(folder / "compare.html")
+    assert "<script>" in page.text("#compared tbody")
+    assert "onerror=alert(1)" in page.text("#base")
+    page.open(folder / "index.html")
+    page.run("document.getElementById('heat').focus()")
+    page.press("Left")
+    assert "<script>" in page.text("#cell")
+    page.open(file)
+    page.click("#chart", *_place(page, 3, runs=8))
+
     assert "<img src=x onerror=alert(1)>" in page.text("#picked")
     assert "<script>" in page.text("h1")
+
+
+def test_names_may_have_signs_of_any_kind(page: Page, tmp_path: Path) -> None:
+    name = "bench_\N{CRAB}.py::test_größe[<b>\N{CRAB}</b>]"
+    folder = _written(Site(project="\N{CRAB}", history=history([trend(name, runs=4)])), tmp_path)
+
+    page.open(folder / "compare.html")
+    assert "test_größe[<b>\N{CRAB}</b>]" in page.text("#compared tbody")
+    page.open(folder / "index.html")
+    page.run("document.getElementById('heat').focus()")
+    page.press("Left", "Enter")
+    page.run(_FRAME)
+    assert "<b>\N{CRAB}</b>" in page.text("h1")
+    page.click("#chart", *_place(page, 0, runs=4))
+    page.click("#chart", *_place(page, 3, runs=4))
+    assert "--benchmarks 'bench_\N{CRAB}.py' --select 'test_größe'" in page.text("#picked")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -192,6 +193,37 @@ def test_data_gives_back_what_was_measured(files: dict[str, str]) -> None:
         _summed(runs["time"])[one] for one in numbers
     ]
     assert [run[-12:] for run in found.run_ids] == [runs["id"][number] for number in numbers]
+
+
+def test_levels_of_a_comparison_are_those_that_were_measured(files: dict[str, str]) -> None:
+    found = trend("bench_dataloading.py::test_collate", level=0.0031, runs=60)
+    data, commits = _named(files["data/levels.js"]), _named(files["data/commits.js"])
+
+    (number,) = (at for at, one in enumerate(data["benchmarks"]) if one["name"] == "test_collate")
+    (series,) = (one for one in data["series"] if one["benchmark"] == number)
+    assert found.levels == pytest.approx([math.exp(one / 1e5) for one in _summed(series["level"])], rel=1e-5)
+    assert list(found.commits) == [commits["sha"][one] for one in _summed(series["commit"])]
+    assert series["noise"] == pytest.approx(math.exp(1.96 * math.sqrt(2) * 0.008), abs=1e-5)
+
+
+def test_a_comparison_begins_where_other_software_or_another_version_does() -> None:
+    old = trend(runs=20, environment_from=12)
+    new = trend(runs=20, first=20, version="v2")
+    data = _named(dict(site_files(Site(project="p", history=history([old, new]))))["data/levels.js"])
+
+    (series,) = data["series"]
+    assert [[0, "0"], [12, "0"], [20, "1"]] == [[at, version] for at, version, _ in series["kinds"]]
+    assert series["kinds"][0][2] == series["kinds"][2][2] != series["kinds"][1][2]
+
+
+def test_fewer_than_three_commits_have_no_heat_map() -> None:
+    two, three = (
+        dict(site_files(Site(project="p", history=history([trend(runs=runs)]))))["index.html"]
+        for runs in (2, 3)
+    )
+
+    assert 'id="heat"' not in two
+    assert 'id="heat"' in three
 
 
 def _summed(column: list[int]) -> list[int]:

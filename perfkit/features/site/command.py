@@ -41,7 +41,7 @@ from perfkit.model.results import (
     RunSummary,
 )
 from perfkit.profiling.read.summary_file import saved_profiles
-from perfkit.repo.commits import commit_facts
+from perfkit.repo.commits import commit_facts, newest_on_names
 from perfkit.repo.git import reading_only
 
 DEFAULT_OUT = "site"
@@ -106,6 +106,7 @@ def read_site(*, project: Project, ledger: Path) -> tuple[Site, Mapping[str, Pat
     since = (*tags[-1:], *([] if base is None else [Reference(name="base", commit=base)]))
     history = _whole_history(histories)
     known = commit_facts(project.root, {one.commit for one in (*tags, *since)})
+    measured = {sha for trend in history.trends for sha in trend.commits}
     summaries, damaged = saved_profiles(project.path(project.config.profiles))
     oldest_first = sorted(summaries, key=lambda summary: (summary.recorded_at, summary.name))
     shelf = _Shelf(project)
@@ -119,6 +120,9 @@ def read_site(*, project: Project, ledger: Path) -> tuple[Site, Mapping[str, Pat
         documents=tuple(_documents(project, shelf)),
         releases=tags,
         since=since,
+        names=tuple(
+            Reference(name=name, commit=sha) for name, sha in newest_on_names(project.root, measured).items()
+        ),
         commit_url=report.commit_url,
         range_url=report.range_url,
         watched=frozenset({WALL_TIME.name, *project.config.exact.gate}),

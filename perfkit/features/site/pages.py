@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from perfkit.features.site.series import (
     commits_script,
     is_undone,
     kind_of_rise,
+    levels_script,
     series_of,
     state_of,
     status_words,
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 Fields = dict[str, Any]
 _TEMPLATES = Path(__file__).with_name("templates")
 _ASSETS = Path(__file__).with_name("assets")
-_SCRIPTS = ("theme.js", "site.js", "overview.js", "chart.js", "benchmark.js")
+_SCRIPTS = ("theme.js", "site.js", "overview.js", "chart.js", "benchmark.js", "compare.js", "heat.js")
 _RUNS_A_PAGE, _GATES_A_PAGE = 500, 200
 _MOST_FINDINGS = 50
 _SIGNS: Mapping[Kind, str] = {
@@ -103,6 +105,10 @@ def site_files(site: Site) -> Iterator[tuple[str, str]]:
     pages = _Pages(site)
     yield from pages.assets()
     yield "data/commits.js", commits_script(pages.order, site.history.commits, site.releases)
+    yield (
+        "data/levels.js",
+        levels_script(pages.by_benchmark, pages.names, pages.machines, pages.numbers, site),
+    )
     for benchmark, series in pages.by_benchmark.items():
         slug = slug_of(benchmark)
         yield f"data/{slug}.js", benchmark_script(series, pages.numbers, site.history)
@@ -195,6 +201,7 @@ class _Pages:
             kinds=_kinds(lines),
             urgencies=get_args(Kind),
             facts=self._facts(),
+            measured=len(self.order),
             notes=self._notes(),
         )
 
@@ -222,6 +229,7 @@ class _Pages:
             title=self.names[benchmark],
             benchmark=benchmark,
             slug=slug,
+            selection=_selection(benchmark),
             lines=[self._line(one) for one in series],
             leading=leading,
             steps=[step for number, one in enumerate(series) for step in self._steps(one, number)][::-1],
@@ -233,7 +241,8 @@ class _Pages:
         )
 
     def lists(self) -> Iterator[tuple[str, str]]:
-        """Yield the pages of runs, gates, experiments, profiles and machines."""
+        """Yield the pages of comparisons, runs, gates, experiments, profiles and machines."""
+        yield "compare.html", self._render("compare.html.j2", title="Compare", measured=len(self.order))
         yield from self._paged("runs", list(reversed(self.site.runs)), _RUNS_A_PAGE)
         yield from self._paged("gates", list(reversed(self.site.gates)), _GATES_A_PAGE)
         kinds = {"experiment", "tricks"}
@@ -562,6 +571,14 @@ def _cards(alarms: Iterable[Alarm], commits: Mapping[str, CommitFacts]) -> list[
 def _leads(series: Series) -> tuple[bool, bool, int]:
     """Rank the series of a benchmark: the one that a page opens with has times and most runs."""
     return wording.is_time(series.metric), state_of(series).kind in ALARMS, len(series.order)
+
+
+def _selection(benchmark: str) -> str:
+    """Return the options of a gate of one benchmark; pytest's -k cannot select parameters."""
+    file, _, inner = benchmark.partition("[")[0].partition("::")
+    function = inner.rpartition("::")[2]
+    known = file.endswith(".py") and function.isidentifier()
+    return f" --benchmarks {shlex.quote(visible(file))} --select {shlex.quote(function)}" if known else ""
 
 
 def _page_name(name: str, page: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+import itertools
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from perfkit.model.comparisons import Verdict
 from perfkit.model.history import ChangePoint, CommitFacts, Creep, HistoryReport, Rise, Silence, Trend
 from perfkit.model.profiles import ProfileSummary
 from perfkit.model.results import WALL_TIME, Metric, RunSummary
+from perfkit.report.change_log import slug_of
 from perfkit.report.chart import ShownTrend, Sparkline, sparkline
 from perfkit.report.console import visible
 from perfkit.report.history import (
@@ -87,6 +89,7 @@ class Site:
     """All that the pages are made of; runs, gates, profiles and releases are oldest first.
 
     Last values are compared with the commits of ``since``; only steps of ``watched`` metrics raise alarms.
+    ``names`` are branches and tags, each with its newest measured commit.
     """
 
     project: str
@@ -97,6 +100,7 @@ class Site:
     documents: tuple[Document, ...] = ()
     releases: tuple[Reference, ...] = ()
     since: tuple[Reference, ...] = ()
+    names: tuple[Reference, ...] = ()
     commit_url: str | None = None
     range_url: str | None = None
     watched: frozenset[str] = frozenset({"time"})
@@ -513,6 +517,75 @@ def benchmark_script(series: Sequence[Series], order: Mapping[str, int], history
     return script("perfkitBenchmark", {"series": shown, **runs.columns(history)})
 
 
+def levels_script(
+    by_benchmark: Mapping[str, Sequence[Series]],
+    titles: Mapping[str, str],
+    machines: Mapping[str, str],
+    order: Mapping[str, int],
+    site: Site,
+) -> str:
+    """Return the script with the newest level of each benchmark's first metric at each commit."""
+    numbers = {benchmark: number for number, benchmark in enumerate(by_benchmark)}
+    first = {benchmark: series[0].metric for benchmark, series in by_benchmark.items()}
+    shown = [
+        (numbers[benchmark], one)
+        for benchmark, series in by_benchmark.items()
+        for one in series
+        if one.metric == first[benchmark]
+    ]
+    return script(
+        "perfkitLevels",
+        {
+            "benchmarks": [
+                {
+                    "name": titles[benchmark],
+                    "slug": slug_of(benchmark),
+                    "unit": visible(metric.unit),
+                    "better": metric.better,
+                }
+                for benchmark, metric in first.items()
+            ],
+            "machines": {one.machine_id: machines.get(one.machine_id, one.machine_id) for _, one in shown},
+            "names": [
+                [visible(one.name), order[one.commit]]
+                for one in (*site.names, *site.since)
+                if one.commit in order
+            ],
+            "series": [_levels(one, order) | {"benchmark": number} for number, one in shown],
+            "gates": [
+                [numbers[found.benchmark], order[gate.base], order[gate.head], gate.machine_id]
+                + [_value(value) for value in (ratio.ratio, ratio.low, ratio.high, 1 - ratio.alpha)]
+                for gate in site.gates
+                if gate.base in order and gate.head in order
+                for found in gate.findings
+                if (ratio := found.ratio) is not None
+                and ratio.low < ratio.high
+                and found.metric == first.get(found.benchmark)
+            ],
+        },
+    )
+
+
+def _levels(series: Series, order: Mapping[str, int]) -> dict[str, object]:
+    """Return the columns of a series, one value a commit; levels are logarithms in steps of 1e-5."""
+    trends = series.trends
+    newest = {trends[number].commits[place]: (number, place) for number, place in series.order}
+    levels = [trends[number].levels[place] for number, place in newest.values()]
+    kinds = [f"{number} {trends[number].env_ids[place]}" for number, place in newest.values()]
+    return {
+        "machine": series.machine_id,
+        "gates": trends[0].lockstep,
+        "noise": None if series.noise_limit is None else round(series.noise_limit, 5),
+        "commit": _differences([order[commit] for commit in newest]),
+        "level": _differences([round(1e5 * math.log(level)) if level > 0 else None for level in levels]),
+        # Where another version of the benchmark or other software begins.
+        "kinds": [
+            [next(group)[0], *kind.split(" ", 1)]
+            for kind, group in itertools.groupby(enumerate(kinds), key=lambda one: one[1])
+        ],
+    }
+
+
 class _Runs:
     """The numbered runs of a benchmark, shared by its metrics."""
 
@@ -581,7 +654,21 @@ def _series(series: Series, runs: _Runs) -> dict[str, object]:
         "launches": [trend.launches[place] for trend, place in points],
         "version": [number for number, _ in series.order] if len(trends) > 1 else 0,
         "steps": [_step(placed, at) for placed in series.placed],
+        "same": _same_code(series),
     }
+
+
+def _same_code(series: Series) -> dict[int, list[str]]:
+    """Return the commits, not measured, that run the same code as the one of a run, by the run's number."""
+    known = [(sha, other) for trend in series.trends for sha, other in trend.same_code.items()]
+    numbers: dict[str, int] = {}
+    if known:
+        numbers = {series.trends[at].commits[place]: run for run, (at, place) in enumerate(series.order)}
+    found: dict[int, list[str]] = {}
+    for sha, other in known:
+        if other in numbers:
+            found.setdefault(numbers[other], []).append(short_sha(sha))
+    return found
 
 
 def _step(placed: Placed, at: Mapping[tuple[int, int], int]) -> dict[str, object]:

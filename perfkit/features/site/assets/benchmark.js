@@ -7,14 +7,9 @@
   const ROWS = 100;
   // 1.96 standard errors, of 1.36 sd / sqrt(n) each, of the lower quartile of n normal values.
   const QUARTILE_95 = 2.67;
-  const UNITS = { s: [["s", 1], ["ms", 1e-3], ["us", 1e-6], ["ns", 1e-9]], B: [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10], ["B", 1]] };
+  const { element, filled, ratioText, summed, timeText } = window.perfkitWords;
+  const valueText = (value) => window.perfkitWords.valueText(value, series.unit);
   let series = null, picked = [], page = 0, chart = null;
-
-  // Columns hold differences to the known number before; null stays null.
-  function summed(column) {
-    let sum = 0;
-    return column.map((by) => (by === null ? null : (sum += by)));
-  }
 
   function decode() {
     commits.time = summed(commits.time);
@@ -31,51 +26,16 @@
 
   // Words and numbers
 
-  function element(name, text = "", kind = "") {
-    const made = document.createElement(name);
-    made.textContent = text;
-    if (kind) made.className = kind;
-    return made;
-  }
-
-  function unitFor(value) {
-    const known = UNITS[series.unit];
-    return known ? known.find(([, worth]) => Math.abs(value) >= worth) ?? known[known.length - 1] : null;
-  }
-
-  function valueText(value, unit = unitFor(value)) {
-    if (Number.isNaN(value)) return "-";
-    if (value === 0 && series.unit === "s") return "0 s";
-    if (!unit) {
-      const shown = Number.isInteger(value) ? value.toLocaleString("en") : value.toLocaleString("en", { maximumSignificantDigits: 4 });
-      return ["", "1"].includes(series.unit) ? shown : `${shown} ${series.unit}`;
-    }
-    return `${digits(value / unit[1])} ${unit[0]}`;
-  }
-
-  function digits(value) {
-    const whole = Math.abs(value) < 10 ? 1 : Math.abs(value) < 100 ? 2 : 3;
-    return value.toFixed(Math.max(3 - whole, 0));
-  }
-
   // All ticks of an axis have one unit, and digits enough to differ.
   function valueTexts(values) {
     const largest = values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
-    const unit = unitFor(largest) ?? ["", 1];
+    const unit = window.perfkitWords.unitFor(largest, series.unit) ?? ["", 1];
     for (let places = 0; places < 7; places += 1) {
       const texts = values.map((value) => (value / unit[1]).toFixed(places));
       const exact = values.every((value, number) => Math.abs(value / unit[1] - Number(texts[number])) < 1e-9 * (largest / unit[1]));
       if (exact || places === 6) return texts.map((text) => `${Number(text).toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places })} ${unit[0]}`.trim());
     }
     return [];
-  }
-
-  function ratioText(ratio) {
-    if (ratio >= 3) return `×${ratio.toFixed(1)}`;
-    if (ratio < 0.2) return `×${Number(ratio.toPrecision(2))}`;
-    const percent = 100 * (ratio - 1);
-    const shown = percent.toFixed(Math.abs(percent) >= 1 ? 1 : 2);
-    return Number(shown) === 0 ? "0 %" : `${percent > 0 ? "+" : ""}${shown} %`;
   }
 
   function amountText(ratio) {
@@ -86,10 +46,6 @@
     return `${ratioText(ratio).replace(/^[+-]/, "")} ${word} than A`;
   }
 
-  function timeText(seconds) {
-    return seconds === null ? "not known" : `${new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC`;
-  }
-
   function facts(run) {
     const number = series.run[run];
     const commit = data.runs.commit[number];
@@ -98,12 +54,8 @@
       author: commits.authors[commits.author[commit]], measured: data.runs.time[number], id: data.runs.id[number],
       source: data.sources[data.runs.source[number]], env: data.runs.env[number],
       mean: series.mean[run], level: series.level[run], sd: series.sd[run], launches: series.launches[run],
-      version: Array.isArray(series.version) ? series.version[run] : 0,
+      version: Array.isArray(series.version) ? series.version[run] : 0, same: series.same[run] ?? [],
     };
-  }
-
-  function filled(pattern, names) {
-    return Object.entries(names).reduce((text, [name, value]) => text.replaceAll(`{${name}}`, encodeURIComponent(value)), pattern);
   }
 
   function commitNode(sha) {
@@ -158,7 +110,7 @@
       low: Float64Array.from(order, (run) => spread(run, -1)),
       high: Float64Array.from(order, (run) => spread(run, 1)),
       levels: levels(x, place), borders: borders(x, env, version), releases: releases(x, order, byTime),
-      least: byTime ? 60 : 4, valueTexts,
+      same: Object.keys(series.same).map((run) => x[place.get(Number(run))]), least: byTime ? 60 : 4, valueTexts,
       placeText: (at, wide) => placeText(at, wide, x, order, when, byTime),
     };
   }
@@ -265,6 +217,7 @@
     const pairs = [
       [series.lockstep ? "level, by gates" : "level", element("strong", valueText(known.level))], ["mean", valueText(known.mean)], ["sd", sd], ["launches", String(known.launches)],
       ["committed", `${timeText(known.committed)}${known.author ? ` by ${known.author}` : ""}`], ["measured", timeText(known.measured)],
+      ...(known.same.length ? [["same code", `not measured: ${known.same.join(", ")}`]] : []),
       ["source", known.source], ["environment", environment], ["run", element("code", known.id)],
     ];
     box.append(head, list(pairs));
@@ -286,8 +239,10 @@
       return box;
     }
     const command = element("p", "Measured side by side: ", "small");
-    command.append(element("code", `perfkit gate --base ${a.sha.slice(0, 10)} --head ${b.sha.slice(0, 10)}`));
-    box.append(command);
+    command.append(element("code", `perfkit gate --base ${a.sha.slice(0, 10)} --head ${b.sha.slice(0, 10)}${setup.selection}`));
+    const others = element("a", "All benchmarks at A and B");
+    others.href = `../compare.html#base=${a.sha.slice(0, 10)}&head=${b.sha.slice(0, 10)}&base-machine=${encodeURIComponent(series.machine)}`;
+    box.append(command, others, " ");
     if (setup.rangeUrl) {
       const link = element("a", "Commits between A and B");
       link.href = filled(setup.rangeUrl, { before: a.sha, after: b.sha });
@@ -369,6 +324,7 @@
     field("meaning").textContent = series.lockstep
       ? "Line: level of each commit, as it follows from the gates, which measure two commits in alternation. Band: its 95 % interval."
       : "Line: level of each run, the lower quartile over its launches of their quickest round, which other work disturbs least. Band: its 95 % interval, by the scatter of the launches.";
+    if (Object.keys(series.same).length) field("meaning").textContent += " Grey squares on the axis: other commits, not measured, run the same code.";
     picked = [];
     page = 0;
     for (const part of document.querySelectorAll(".summary[data-series]")) {

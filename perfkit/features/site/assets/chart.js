@@ -25,7 +25,7 @@ window.PerfkitChart = class {
     this.#listen();
   }
 
-  // `data`: columns x (ascending), mean, low, high, env, version, run; steps, levels, borders, releases; texts.
+  // `data`: columns x (ascending), mean, low, high, env, version, run; steps, levels, borders, releases, same; texts.
   show(data) {
     this.#data = data;
     this.#hover = -1;
@@ -429,6 +429,11 @@ window.PerfkitChart = class {
       context.fillStyle = this.#colours.dim;
       context.fillText(texts[number], own.#LEFT - 8, y);
     });
+    // Commits that are not measured, but run the same code as that of a run.
+    context.fillStyle = this.#colours.dim;
+    for (const x of this.#data.same) {
+      if (x >= this.#view[0] && x <= this.#view[1]) context.fillRect(this.#place(x) - 2, own.#TOP + height + 1, 4, 4);
+    }
     context.textBaseline = "alphabetic";
     const room = Math.max(2, Math.floor(width / 120));
     let before = "";

@@ -19,6 +19,7 @@
         heads.forEach((other) => other.removeAttribute("aria-sort"));
         head.setAttribute("aria-sort", down ? "descending" : "ascending");
         sort(table.tBodies[0], column, down ? -1 : 1);
+        table.dispatchEvent(new Event("sorted"));
       });
     });
     if (table.id === "benchmarks") {
@@ -33,7 +34,7 @@
   }
 
   function sort(body, column, way) {
-    const keyed = [...body.rows].map((row, place) => {
+    const keyed = [...body.rows].filter((row) => !row.matches(".group")).map((row, place) => {
       const cell = row.cells[column];
       const text = cell.dataset.sort ?? cell.textContent.trim();
       return { row, place, text, number: text === "" ? NaN : Number(text) };
@@ -55,20 +56,61 @@
   const field = (id) => document.getElementById(id);
   const search = field("search"), kind = field("kind"), metric = field("metric"), machine = field("machine");
   const attention = new Set(["worse", "drift", "silent", "unclear"]);
+  // More rows than these are folded by file.
+  const FOLDED = 30;
+  const groups = new Map();
   let at = null;
+
+  function group() {
+    for (const row of rows) {
+      const { file } = row.dataset;
+      if (groups.has(file)) continue;
+      const head = table.tBodies[0].insertRow(row.sectionRowIndex), cell = document.createElement("th");
+      const button = document.createElement("button"), count = document.createElement("span");
+      head.className = "group";
+      cell.colSpan = table.tHead.rows[0].cells.length;
+      cell.scope = "rowgroup";
+      button.type = "button";
+      button.textContent = file;
+      count.className = "count";
+      button.append(" ", count);
+      cell.append(button);
+      head.append(cell);
+      const made = { head, button, count, open: false, fits: 0, urgent: 0 };
+      groups.set(file, made);
+      button.addEventListener("click", () => { made.open = !made.open; filter(); });
+    }
+  }
 
   function filter() {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    let shown = 0;
-    rows.forEach((row, number) => {
-      const { kind: state, metric: measured, machine: on, leads } = row.dataset;
+    for (const one of groups.values()) one.fits = one.urgent = 0;
+    const fitting = rows.filter((row, number) => {
+      const { kind: state, metric: measured, machine: on, leads, file } = row.dataset;
       const fits = words.every((word) => names[number].includes(word))
         && (!kind.value || (kind.value === "attention" ? attention.has(state) : kind.value === state))
         && (!metric.value || metric.value === measured)
         && (machine.value ? ["all", on].includes(machine.value) : leads !== undefined || attention.has(state));
-      row.hidden = !fits;
-      shown += fits;
+      const own = groups.get(file);
+      own.fits += fits;
+      own.urgent += fits && attention.has(state);
+      return fits;
     });
+    const shown = fitting.length;
+    const folded = shown > FOLDED && groups.size > 1 && !words.length && !kind.value && !table.querySelector("[aria-sort]");
+    const seen = new Set(fitting.filter((row) => !folded || groups.get(row.dataset.file).open));
+    for (const row of rows) row.hidden = !seen.has(row);
+    for (const { head, button, count, open, fits, urgent } of groups.values()) {
+      head.hidden = !folded || fits === 0;
+      button.setAttribute("aria-expanded", String(open));
+      count.textContent = `${fits} ${fits === 1 ? "row" : "rows"}`;
+      if (urgent) {
+        const alarm = document.createElement("span");
+        alarm.className = "worse";
+        alarm.textContent = `, ${urgent} ${urgent === 1 ? "needs" : "need"} attention`;
+        count.append(alarm);
+      }
+    }
     field("shown").textContent = shown === rows.length ? `${shown} rows` : `${shown} of ${rows.length} rows`;
     field("none").hidden = shown > 0;
     if (at && at.hidden) choose(null);
@@ -79,7 +121,7 @@
     at = row;
     if (!row) return;
     row.classList.add("at");
-    row.querySelector("a").focus({ preventScroll: true });
+    row.querySelector("a, button").focus({ preventScroll: true });
     row.scrollIntoView({ block: "nearest" });
   }
 
@@ -90,6 +132,7 @@
     choose(shown[place < 0 ? (by > 0 ? 0 : shown.length - 1) : Math.min(Math.max(place + by, 0), shown.length - 1)]);
   }
 
+  table.addEventListener("sorted", filter);
   for (const control of [search, kind, metric, machine]) control.addEventListener("input", filter);
   field("clear").addEventListener("click", () => {
     for (const control of [search, kind, metric]) control.value = "";
@@ -107,12 +150,13 @@
     Enter: (event) => {
       // A focused link or button does what it always does.
       if (!at || event.target.closest("a, button, summary")) return false;
-      at.querySelector("a").click();
+      at.querySelector("a, button").click();
     },
     a: () => { kind.value = kind.value === "attention" ? "" : "attention"; filter(); },
     Escape: () => {
       if (document.activeElement === search && search.value) { search.value = ""; filter(); } else document.activeElement.blur();
     },
   });
+  group();
   filter();
 })();
