@@ -218,6 +218,9 @@ def reading_guide(report: GateReport, names: Names) -> str:
         _margins(report.comparisons, names),
         # Where only what is proven fails, the noise floor takes the place of the margin.
         "UNCHANGED means that the whole interval lies within it." if policy.fail_on == "margin" else "",
+        "INCONCLUSIVE means that it reaches beyond it, and that more launches would decide."
+        if any(one.verdict == "INCONCLUSIVE" for one in report.comparisons)
+        else "",
     )
     return " ".join(sentence for sentence in sentences if sentence)
 
@@ -272,7 +275,8 @@ def _work_before(report: Report, names: Names) -> str:
 
 
 def _rule(report: Report, causes: Sequence[Comparison]) -> str:
-    if not any(one.verdict == "REGRESSED" for one in causes) or report.exit_code != EXIT_REGRESSED:
+    verdict = {EXIT_REGRESSED: "REGRESSED", EXIT_INCONCLUSIVE: "INCONCLUSIVE"}.get(report.exit_code)
+    if not any(one.verdict == verdict for one in causes):
         return ""
     limit = _range(report.policy.threshold(one.margin) for one in causes)
     if report.policy.fail_on == "proven":

@@ -321,9 +321,10 @@
   function choose(number) {
     field("series").value = String(number);
     series = data.series[number];
-    field("meaning").textContent = series.lockstep
-      ? "Line: level of each commit, as it follows from the gates, which measure two commits in alternation. Band: its 95 % interval."
-      : "Line: level of each run, the lower quartile over its launches of their quickest round, which other work disturbs least. Band: its 95 % interval, by the scatter of the launches.";
+    const band = series.launches.some((launches) => launches > 1) ? " Band: its 95 % interval, by the scatter of the launches." : "";
+    field("meaning").textContent = (series.lockstep
+      ? "Line: level of each commit, as it follows from the gates, which measure two commits in alternation."
+      : "Line: level of each run, the lower quartile over its launches of their quickest round, which other work disturbs least.") + band;
     if (Object.keys(series.same).length) field("meaning").textContent += " Grey squares on the axis: other commits, not measured, run the same code.";
     picked = [];
     page = 0;
