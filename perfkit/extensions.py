@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 # The features that come with perfkit, each a folder of perfkit/features.
 BUILT_IN = (
-    *("cluster", "exchange", "experiments", "hosting", "init", "mcp", "site", "store", "tricks", "watch"),
-    "why",
+    *("cluster", "exchange", "experiments", "hosting", "init", "mcp", "site", "store"),
+    *("tricks", "watch", "why"),
 )
 _GROUP = "perfkit.features"
 
