@@ -279,17 +279,11 @@ def _are_hashes(*texts: str) -> bool:
 
 def releases(start: Path) -> dict[str, str]:
     """Return the tags of the commits that can be reached from HEAD, oldest first, with their commits."""
-    form = "--format=%(refname:short) %(*objectname)%(objectname)"
-    listed = try_git(start, "tag", "--merged", "HEAD", "--sort=creatordate", form)
-    pairs = (line.split(" ", 1) for line in (listed or "").splitlines())
-    # An annotated tag has an object of its own, written behind that of its commit.
-    return {name: hashes[:40] for name, hashes in pairs}
+    return _commits_of_names(start, "tag", "--merged", "HEAD", "--sort=creatordate")
 
 
 def newest_on_names(start: Path, among: Collection[str]) -> dict[str, str]:
     """Return the newest of some commits on each local branch and each tag, by its name."""
-    form = "--format=%(refname:short) %(*objectname)%(objectname)"
-    listed = try_git(start, "for-each-ref", form, "refs/heads", "refs/tags")
     order = ("--topo-order", "--reverse", "--parents", "--branches", "--tags")
     newest: dict[str, tuple[int, str]] = {}
     for place, line in enumerate((try_git(start, "rev-list", *order) or "").splitlines()):
@@ -297,8 +291,16 @@ def newest_on_names(start: Path, among: Collection[str]) -> dict[str, str]:
         before = [newest[parent] for parent in parents if parent in newest]
         if sha in among or before:
             newest[sha] = (place, sha) if sha in among else max(before)
+    names = _commits_of_names(start, "for-each-ref", "refs/heads", "refs/tags")
+    return {name: newest[sha][1] for name, sha in names.items() if sha in newest}
+
+
+def _commits_of_names(start: Path, command: str, *arguments: str) -> dict[str, str]:
+    form = "--format=%(refname:short) %(*objectname)%(objectname)"
+    listed = try_git(start, command, form, *arguments)
     pairs = (line.split(" ", 1) for line in (listed or "").splitlines())
-    return {name: newest[hashes[:40]][1] for name, hashes in pairs if hashes[:40] in newest}
+    # An annotated tag has an object of its own, written behind that of its commit.
+    return {name: hashes[:40] for name, hashes in pairs}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from types import FunctionType, ModuleType
 from typing import Any, Self
 
 from .interventions import undone_in_forks, without_garbage_collection
-from .model import KEPT, Count, Counts, causes_of
+from .model import KEPT, MOST_KEPT_S, Count, Counts, causes_of
 from .places import Places
 from .torch_adapter import no_overrides, storage_of
 
@@ -38,7 +38,7 @@ _HERE = Path(__file__).parent.as_posix()
 _BLOCKS, _TRACED_BLOCKS = 5, 6
 _FEWEST_CALLS = 2 + (1 + _BLOCKS) + (1 + _TRACED_BLOCKS)
 _LONGEST_CALL_S = 0.15
-_WARM_UP_S, _BLOCK_S, _LONG_BLOCK_S, _TRACED_BLOCK_S, _MOST_S = 0.015, 0.005, 0.02, 0.01, 4.0
+_WARM_UP_S, _BLOCK_S, _LONG_BLOCK_S, _TRACED_BLOCK_S = 0.015, 0.005, 0.02, 0.01
 _MOST_CALLS_TRACED, _MOST_TRACED = 30, 400
 # In a loop that keeps nothing so far no more steps are read.
 _FEWEST_STEPS, _MOST_STEPS, _MOST_STEPS_S = 4, 8, 3.0
@@ -129,7 +129,7 @@ def _unrecorded() -> Iterator[None]:
 
 
 def count_kept(
-    call: Callable[[], object], root: Path, *, most_calls: float, most_s: float = _MOST_S
+    call: Callable[[], object], root: Path, *, most_calls: float, most_s: float = MOST_KEPT_S
 ) -> Count | str:
     """Return the bytes that a call keeps, or why they are not counted, in about ``most_s`` CPU seconds."""
     if most_calls < _FEWEST_CALLS:

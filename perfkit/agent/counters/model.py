@@ -18,6 +18,8 @@ OF_TENSORS = ("operators", "syncs", "allowed_syncs", "allocated", "peak", "saved
 OF_DEVICES = ("to_device", "to_host")
 INSTRUCTIONS = "instructions"
 KEPT = "kept"
+# What a call keeps is looked for in about so many CPU seconds at most.
+MOST_KEPT_S = 4.0
 UNITS: Mapping[str, str] = {
     **dict.fromkeys(("operators", "syncs", "allowed_syncs"), "1"),
     **dict.fromkeys(("allocated", "peak", "saved", *OF_DEVICES), "B"),

@@ -24,7 +24,7 @@ from perfkit.agent.counters.instructions import (
     build_requests,
     instructions_by_function,
 )
-from perfkit.agent.counters.model import INSTRUCTIONS, Cause, Count, Counts
+from perfkit.agent.counters.model import INSTRUCTIONS, MOST_KEPT_S, Cause, Count, Counts
 from perfkit.agent.provenance import foreign_in_words
 from perfkit.model import SIDES, Side, Status
 from perfkit.runner.commands import fixed_environment
@@ -46,8 +46,8 @@ _DEVICE_FULL = "OutOfMemoryError"
 _IMPORT_LIMIT_S = 30.0
 # What was counted in a process that a benchmark ended is counted once more, in a process without that one.
 _TRIES = 2
-# What a call keeps is looked for in this many CPU seconds at least, and at most.
-_KEPT_S = 0.5, 4.0
+# However little time is left, what a call keeps is looked for in this many CPU seconds.
+_LEAST_KEPT_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +168,7 @@ def _count(
                 on_benchmark(node)
                 share_s = (until - time.monotonic()) / (len(wanted) - place)
                 for one in sides:
-                    one.begin(node, limit_s(node), kept_s=min(max(share_s, _KEPT_S[0]), _KEPT_S[1]))
+                    one.begin(node, limit_s(node), kept_s=min(max(share_s, _LEAST_KEPT_S), MOST_KEPT_S))
                 for one in sides:
                     one.finish(node)
                 for one in sides[1:]:
