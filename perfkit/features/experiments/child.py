@@ -320,9 +320,8 @@ def printed_number(what: str, printed: str) -> float:
 
 
 def _last_line(printed: str) -> str:
-    lines = printed.split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), None)
-    return "it printed nothing" if last is None else f'the last line that it printed is "{last}"'
+    last = printed.rstrip().rpartition("\n")[2].strip()
+    return f'the last line that it printed is "{last}"' if last else "it printed nothing"
 
 
 def _number(result: object, name: str) -> float:

@@ -159,12 +159,10 @@ def _options(script: Path, folder: Path, command_line: Sequence[str]) -> list[Op
         ) from None
     found = list(listed_options(done.stdout or done.stderr))
     if not found:
-        last = next(
-            (line for line in reversed((done.stdout + done.stderr).splitlines()) if line.strip()), "nothing"
-        )
+        printed = (done.stdout + done.stderr).rstrip().splitlines() or ["nothing"]
         raise UsageError(
             f"{asked} listed no options; it ended with code {done.returncode} and printed:"
-            f" {last.strip()}; mend that, or write an experiment's file"
+            f" {printed[-1].strip()}; mend that, or write an experiment's file"
         )
     return found
 
