@@ -132,7 +132,9 @@ def judge(case: Case, repositories: Path | None, place: Path) -> Outcome:
         if estimate:
             ratios[name] = [round(estimate[key], 4) for key in ("ratio", "low", "high")]
         meant = one["verdict"] == "OTHER RESULT" and case.get("other_result", False)
-        agreements.add("agrees" if meant else agreement(one["verdict"], by_hand[name], one["margin"]))
+        agreements.add(
+            "agrees" if meant else agreement(one["verdict"], by_hand[name], one["margin"], ratios.get(name))
+        )
     return {
         "verdicts": verdicts,
         "ratios": ratios,
@@ -174,8 +176,10 @@ def timed_by_hand(place: Path, packages: Path, *, seed: str) -> dict[str, list[f
     return found
 
 
-def agreement(verdict: str, by_hand: Sequence[float], margin: float) -> str:
-    """Return one of _AGREEMENTS for a verdict beside the ratio by hand and its limits."""
+def agreement(
+    verdict: str, by_hand: Sequence[float], margin: float, gate: Sequence[float] | None = None
+) -> str:
+    """Return one of _AGREEMENTS for a verdict beside the ratio by hand and its limits, and the gate's own."""
     _, low, high = by_hand
     if verdict in ("INCONCLUSIVE", "NOT REACHED"):
         return "open"
@@ -186,7 +190,11 @@ def agreement(verdict: str, by_hand: Sequence[float], margin: float) -> str:
         "SAME CODE": low <= 1 + margin and high >= 1 - margin,
         "REGRESSED": low > 1 - _ALMOST,
     }
-    return "agrees" if agrees.get(verdict, False) else "contradicts"
+    if agrees.get(verdict, False):
+        return "agrees"
+    # Processes by hand that differ more than both sides do decide nothing.
+    is_wide = gate is not None and low <= 1 <= high and low <= gate[2] and gate[1] <= high
+    return "open" if is_wide else "contradicts"
 
 
 def table(outcomes: Mapping[str, Outcome]) -> list[str]:
