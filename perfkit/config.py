@@ -34,8 +34,8 @@ _STRING = r'(?P<string>"(?:\\.|[^"\\])*")'
 _COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LAST_COMMA = re.compile(rf"{_STRING}|,\s*(?P<end>[}}\]])")
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h)")
-_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|)")
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 # A scheme has two letters at least; a path that was made of a URL has lost one of its slashes.
 _VARIABLE = re.compile(r"\$\{?[A-Za-z_]")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://|(?:s3|gs|az|file):/")

@@ -50,7 +50,7 @@ def bisect(
         float, typer.Option(help="How probable the found commit has to be.", metavar="SHARE")
     ] = 0.95,
     budget: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long the search may take; it can be continued.")
+        float, options.seconds_option("How long the search may take; it can be continued.")
     ] = 1200.0,
     all_parents: Annotated[
         bool, typer.Option("--all-parents", help="Look into merges, too; each is one commit otherwise.")

@@ -44,9 +44,7 @@ def calibrate(
     select: options.SelectOption = None,
     margin: options.MarginOption = None,
     alpha: options.AlphaOption = None,
-    budget: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="For each gate (default: as for a gate).")
-    ] = None,
+    budget: Annotated[float | None, options.seconds_option("For each gate (default: as for a gate).")] = None,
     wait: options.WaitOption = None,
     repo: options.RepoOption = None,
     engine: options.EngineOption = "local",

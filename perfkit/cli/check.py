@@ -33,9 +33,7 @@ def check(
         str | None, typer.Option(metavar="TARGET", help="Compare this alone, as `perfkit gate --target`.")
     ] = None,
     select: options.SelectOption = None,
-    budget: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="For the whole check (default: 30).")
-    ] = None,
+    budget: Annotated[float | None, options.seconds_option("For the whole check (default: 30).")] = None,
     repo: options.RepoOption = None,
     ledger: options.LedgerOption = None,
     json: options.JsonOption = None,

@@ -101,9 +101,8 @@ def gate(
     alpha: options.AlphaOption = None,
     budget: Annotated[
         float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="For the whole gate, set-up included (default: 20 for each benchmark, 60 to 240 in all).",
+        options.seconds_option(
+            "For the whole gate, set-up included (default: 20 for each benchmark, 60 to 240 in all)."
         ),
     ] = None,
     fail_on: Annotated[

@@ -11,7 +11,7 @@ import typer
 
 from perfkit.choices import MOST_SEED, check_seed
 from perfkit.commands.text_files import check_writable_place
-from perfkit.errors import UsageError
+from perfkit.errors import PerfkitError, UsageError
 
 if TYPE_CHECKING:
     from perfkit.config import Project
@@ -50,6 +50,23 @@ def seed_option(text: str, *, most: int = MOST_SEED) -> Any:  # noqa: ANN401 (ty
         return value
 
     return typer.Option(help=text, callback=checked)
+
+
+def seconds_option(text: str, *names: str) -> Any:  # noqa: ANN401 (typer's own type has no name)
+    """Return an option for a time: 90, 90s, 5min or 1h."""
+    return typer.Option(*names, metavar="SECONDS", help=text, parser=_seconds)
+
+
+def _seconds(text: object) -> float:
+    from perfkit.config import parse_duration
+
+    try:
+        return float(str(text))
+    except ValueError:
+        # The library puts the option's name before a ValueError.
+        with contextlib.suppress(PerfkitError):
+            return parse_duration(str(text), key="")
+        raise
 
 
 def output_option(text: str, name: str) -> Any:  # noqa: ANN401 (typer's own type has no name)
@@ -117,10 +134,8 @@ HeadWithOption = Annotated[
 ]
 WaitOption = Annotated[
     float | None,
-    typer.Option(
-        "--wait",
-        metavar="SECONDS",
-        help="How long to wait for another perfkit on this machine (default: until it is done).",
+    seconds_option(
+        "How long to wait for another perfkit on this machine (default: until it is done).", "--wait"
     ),
 ]
 EngineOption = Annotated[

@@ -103,7 +103,7 @@ def profile(
         typer.Option(help="Start the script as this many processes, as torchrun does, and profile each."),
     ] = None,
     stall_limit: Annotated[
-        float, typer.Option(metavar="SECONDS", help="With ranks: end when none makes a step for this long.")
+        float, options.seconds_option("With ranks: end when none makes a step for this long.")
     ] = 600.0,
     no_ledger: Annotated[
         bool, typer.Option("--no-ledger", help="Record nothing; works without git too.")

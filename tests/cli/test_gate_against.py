@@ -58,7 +58,7 @@ class Scene:
 def scene(project: GitProject) -> Scene:
     """Plan, gate and plan again, the release as configured and the ledger empty at first."""
     assert not project.ledger.exists()
-    before = project.gate("--plan", "--against", "", "--budget", "60")
+    before = project.gate("--plan", "--against", "", "--budget", "1min")
     assert not project.ledger.exists()
     comment = project.root.with_name("comment.md")
     gated = project.gate("--budget", "60", "--markdown", str(comment))

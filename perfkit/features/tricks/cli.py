@@ -51,7 +51,7 @@ def tricks(
     alpha: options.AlphaOption = None,
     budget: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="For all tricks together (default: 240, and 180 on a loop)."),
+        options.seconds_option("For all tricks together (default: 240, and 180 on a loop)."),
     ] = None,
     wait: options.WaitOption = None,
     repo: options.RepoOption = None,
