@@ -131,7 +131,8 @@ torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompil
 """
 _READ = "right = sum((out[i].argmax() == y[i]).item() + out[i].max().item() for i in range(len(y)))"
 FAULTS: dict[str, dict[str, str | tuple[str, str]]] = {
-    "loader": {"workers": ("0", "{workers}"), "transform": (_HEAVY, _HEAVY)},
+    # Workers gain time where a core is free.
+    "loader": {"workers": ("0", "{workers}"), "transform": (_HEAVY, _HEAVY), "threads": ("1", "1")},
     "transform": {"workers": ("1", "1"), "transform": (_DRAW, "")},
     "sync": {"after": (_READ, "")},
     "growth": {"after": ("history.append(loss); average = sum(history) / len(history)", "")},
@@ -161,7 +162,7 @@ LOOPS = (
 def text_of(model: str, fault: str, *, faulty: bool, workers: str = "1") -> str:
     """Return a loop with its fault, or as it would be without."""
     made, parts = MODELS[model], FAULTS[fault]
-    texts = {"threads": "1", "workers": "0", "optimizer": _OPTIMIZER}
+    texts = {"threads": str(CORES), "workers": "0", "optimizer": _OPTIMIZER}
     texts |= dict.fromkeys(("functions", "transform", "setup", "before", "after"), "")
     for place, text in parts.items():
         texts[place] = text if isinstance(text, str) else text[not faulty].replace("{workers}", workers)

@@ -61,7 +61,7 @@ _WARM, _WARM_SHARE = 0.2, 0.6
 # Blocks near one another share a busy spell, so groups of them scatter, by Student's t for so many (90 %).
 _GROUPS, _T = 8, 1.895
 _FEWEST_BLOCKS = 4
-# A line grows that takes this much longer at the end, and in most blocks longer than before.
+# A line grows that takes this much longer at the end, and in most pairs of blocks longer in the later one.
 _GROWN, _RISING = 2.0, 0.6
 _LEAK_BYTES = 1 << 10
 # Part of an evaluation is what runs modules in at least this share of the time without gradients.
@@ -74,7 +74,6 @@ _CALLS: tuple[tuple[CauseName, str], ...] = (
 )
 _OF_LIBRARY: dict[str, CauseName] = {LOGGING: "logging", COPY: "copy"}
 _CHANGES: dict[CauseName, str] = {
-    "transform": "make this line cheaper, do it once beforehand, or give the loader more workers",
     "sync": "keep results as tensors, and read them once in many steps",
     "growth": "keep numbers, not tensors: `.item()` or `.detach()`, and a running sum for a whole list",
     "recompiles": "give the compiled code inputs of one shape (pad them), or compile with dynamic=True",
@@ -419,8 +418,10 @@ class _Causes:
         whole = sum(one.total_s for one in busy)
         ratios = self._found.trials.get("workers")
         low, median, high = _interval(ratios) if ratios else (1.0, 1.0, 1.0)
-        if 1 - low >= _WORTH:
-            # No more than the wait can be saved; where no core is free, workers cost time.
+        has_line = line is not None and by_line[line] >= _MOST_OF * whole
+        # Where no core is free, workers cost time.
+        if 1 - low >= _WORTH and (median < 1 or not has_line):
+            # No more than the wait can be saved.
             gain = (1 - high - _SLACK, min(1 - median, wait[1]), min(1 - low + _SLACK, wait[2]))
             change = (
                 f"DataLoader(..., num_workers={self._found.facts['new_workers']}, persistent_workers=True)"
@@ -428,16 +429,23 @@ class _Causes:
             what = f"the loop waits for data for {human_percent(share)} of a step, with num_workers=0"
             yield self._cause("loader", what, line, gain, share=share, change=change)
             return
-        if line is None or by_line[line] < _MOST_OF * whole:
+        if line is None or not has_line:
             return
+        change = "make this line cheaper, or do it once beforehand"
+        if not ratios:
+            change += ", or give the loader more workers"
         if workers:
             batches = max(1, self._found.worker_batches)
             left_s = max(step_s * (1 - share), (whole - by_line[line]) / batches / workers)
-            gain = _around(1 - left_s / step_s, self._loop.spread(mine)[1])
+            low, likely, high = _around(1 - left_s / step_s, self._loop.spread(mine)[1])
+            # The line may take cores from the model, which runs alone in that share of its time.
+            alone = statistics.median(self._found.trials.get("alone", (1.0,)))
+            saved = max(0.0, 1 - alone) * self._loop.share((MODEL, BACKWARD))
+            gain = low, min(1.0, likely + saved), min(1.0, high + saved)
         else:
             gain = self._loop.gain([one for one in mine if one.lines and one.lines[0] == line])
         what = f"the loop waits for data for {human_percent(share)} of a step, most of it for one line"
-        yield self._cause("transform", what, line, gain, share=share)
+        yield self._cause("transform", what, line, gain, share=share, change=change)
 
     def _lines(self) -> Iterator[WhyCause]:
         skipped = {id(one) for one in self._evaluation}
@@ -484,11 +492,9 @@ class _Causes:
     def _grows(self, samples: Sequence[LineSample]) -> bool:
         sums = [sum(seconds) for seconds in zip(*(one.seconds for one in samples), strict=True)]
         quarter = max(1, len(sums) // 4)
-        parts = [
-            statistics.fmean(sums[at : at + quarter]) for at in range(0, len(sums) - quarter + 1, quarter)
-        ]
-        rises = sum(later > earlier for earlier, later in itertools.pairwise(parts))
-        return rises == len(parts) - 1 and parts[-1] >= _GROWN * max(parts[0], 1e-9)
+        first, last = statistics.fmean(sums[:quarter]), statistics.fmean(sums[-quarter:])
+        pairs = [later > earlier for earlier, later in itertools.combinations(sums, 2)]
+        return last >= _GROWN * max(first, 1e-9) and sum(pairs) >= _RISING * len(pairs)
 
     def _name(self, line: OwnLine, samples: Sequence[LineSample]) -> CauseName:
         inner = max(samples, key=lambda one: one.total_s).inner
@@ -505,7 +511,7 @@ class _Causes:
         threads, cores, kind = (self._found.facts.get(one, "") for one in ("threads", "cores", "optimizer"))
         changes: tuple[tuple[CauseName, str, list[LineSample], OwnLine | None, str, str], ...] = (
             ("float64", "float32", [*model, *update], line, "the model's numbers have 64 bits", ""),
-            ("threads", "threads", model, line, f"torch has {threads} thread of {cores}", ""),
+            ("threads", "threads", [*model, *update], line, f"torch has {threads} thread of {cores}", ""),
             (
                 "optimizer",
                 "fused",

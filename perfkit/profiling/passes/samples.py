@@ -24,9 +24,11 @@ from typing import Any
 from perfkit.extras import is_installed
 from perfkit.model import PassSummary
 from perfkit.model.samples import (
+    BACKWARD,
     COMPILING,
     DATA,
     LIBRARY,
+    MODEL,
     UPDATE,
     LineSample,
     LoopSamples,
@@ -300,6 +302,15 @@ class _Parts:
                 attempt("float32", self._in_float32)
             if torch.get_num_threads() == 1 < cores and "RANK" not in os.environ:
                 attempt("threads", lambda: self._with_threads(cores))
+                torch.set_num_threads(1)
+            model_s = (shares[MODEL] + shares[BACKWARD]) * step_s
+            if shares[DATA] > _WORTH_TRYING and model_s:
+                # Worker processes have ended: they may have taken cores from the model.
+                with contextlib.suppress(Exception):
+                    train = _training(copy.deepcopy(self._model), self._input)
+                    calls = math.ceil(_TURN_S / max(_seconds(train, 2) / 2, 1e-6))
+                    turns = [_seconds(train, calls) / calls for _ in range(_FEWEST_TURNS)]
+                    found["alone"] = tuple(one / model_s for one in turns)
         groups = self._optimizer.param_groups
         plain = "fused" in groups[0] and not any(one.get("fused") or one.get("foreach") for one in groups)
         if plain and shares[UPDATE] > _WORTH_TRYING:
@@ -309,8 +320,24 @@ class _Parts:
             count = max(1, min(cores - 1, math.ceil(wait_s / max(step_s - wait_s, wait_s / 8))))
             self.facts["new_workers"] = str(count)
             with contextlib.suppress(Exception):
-                found["workers"] = _loader_ratios(iterator, step_s - wait_s, count)
+                found["workers"] = _loader_ratios(iterator, self._work(step_s - wait_s), count)
         return found
+
+    def _work(self, busy_s: float) -> Callable[[], object]:
+        """Return a call that keeps the main thread busy so long, with the model where it is known."""
+        with contextlib.suppress(Exception):
+            assert self._input is not None  # noqa: S101 (else it spins)
+            train = _training(copy.deepcopy(self._model), self._input)
+            times = round(busy_s / (_seconds(train, 5) / 5))
+            if times:
+                return functools.partial(_seconds, train, times)
+
+        def spin() -> None:
+            until = time.thread_time() + busy_s
+            while time.thread_time() < until:
+                pass
+
+        return spin
 
     def _meet(self, optimizer: object, *_: object) -> None:
         self._optimizer = optimizer
@@ -339,30 +366,29 @@ class _Parts:
         import torch
 
         assert self._input is not None  # noqa: S101 (checked by the caller)
-        train = _training(copy.deepcopy(self._model), self._input)
+        train, update = _training(copy.deepcopy(self._model), self._input), self._updating()
 
-        def with_all() -> None:
-            torch.set_num_threads(threads)
-            try:
-                train()
-            finally:
-                torch.set_num_threads(1)
+        def step(count: int) -> None:
+            torch.set_num_threads(count)
+            train()
+            update()
 
-        return train, with_all
+        return functools.partial(step, 1), functools.partial(step, threads)
 
     def _fused(self) -> tuple[Callable[[], object], Callable[[], object]]:
+        return self._updating(), self._updating(fused=True, foreach=False)
+
+    def _updating(self, **options: bool) -> Callable[[], object]:
+        """Return an update of copied parameters."""
         import torch
 
-        def copied(**options: bool) -> Callable[[], object]:
-            optimizer = copy.deepcopy(self._optimizer)
-            for group in optimizer.param_groups:
-                group.update(options)
-                for one in group["params"]:
-                    one.grad = torch.full_like(one, 1e-3)
-            step: Callable[[], object] = optimizer.step
-            return step
-
-        return copied(), copied(fused=True, foreach=False)
+        optimizer = copy.deepcopy(self._optimizer)
+        for group in optimizer.param_groups:
+            group.update(options)
+            for one in group["params"]:
+                one.grad = torch.full_like(one, 1e-3)
+        step: Callable[[], object] = optimizer.step
+        return step
 
 
 def _training(model: Any, given: tuple[tuple[Any, ...], dict[str, Any]]) -> Callable[[], object]:  # noqa: ANN401 (a module)
@@ -381,7 +407,7 @@ def _training(model: Any, given: tuple[tuple[Any, ...], dict[str, Any]]) -> Call
 
 
 def _ratios(
-    present: Callable[[], object], changed: Callable[[], object], *, untimed: int = 0, fewest: int = 1
+    present: Callable[[], object], changed: Callable[[], object], *, untimed: int = 1, fewest: int = 1
 ) -> tuple[float, ...]:
     """Return the ratios of the changed call's time to the present one's, in turns of several calls.
 
@@ -406,10 +432,10 @@ def _seconds(call: Callable[[], object], times: int) -> float:
     return time.perf_counter() - begun
 
 
-def _loader_ratios(iterator: Any, busy_s: float, workers: int) -> tuple[float, ...]:  # noqa: ANN401 (torch's private iterator)
+def _loader_ratios(iterator: Any, work: Callable[[], object], workers: int) -> tuple[float, ...]:  # noqa: ANN401 (torch's private iterator)
     """Return how long turns with a loader take with workers, over those without, beside so long a step."""
     with contextlib.ExitStack() as stack:
-        sides = [_steps_with(iterator, busy_s, count) for count in (0, workers)]
+        sides = [_steps_with(iterator, work, count) for count in (0, workers)]
         for side in sides:
             stack.callback(side.close)
         # Workers make batches ahead while the other side has its turn: these are none of the turn.
@@ -418,7 +444,7 @@ def _loader_ratios(iterator: Any, busy_s: float, workers: int) -> tuple[float, .
         return _ratios(present, changed, untimed=ahead, fewest=2 * ahead)
 
 
-def _steps_with(iterator: Any, busy_s: float, workers: int) -> Generator[None, None, None]:  # noqa: ANN401 (likewise)
+def _steps_with(iterator: Any, work: Callable[[], object], workers: int) -> Generator[None, None, None]:  # noqa: ANN401 (likewise)
     from torch.utils.data import DataLoader
 
     loader: DataLoader[Any] = DataLoader(
@@ -429,7 +455,5 @@ def _steps_with(iterator: Any, busy_s: float, workers: int) -> Generator[None, N
         persistent_workers=workers > 0,
     )
     for _ in itertools.chain.from_iterable(itertools.repeat(loader)):
-        until = time.thread_time() + busy_s
-        while time.thread_time() < until:
-            pass
+        work()
         yield
