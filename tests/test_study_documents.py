@@ -73,13 +73,10 @@ def test_the_documents_are_what_the_rows_hold(
 
 
 @pytest.mark.slow
-def test_the_page_of_the_contest_is_what_the_tools_found(
-    studies: Mapping[str, ModuleType], measured: list[Any]
-) -> None:
+def test_the_page_of_the_contest_is_what_the_tools_found(studies: Mapping[str, ModuleType]) -> None:
     table, contest, pairs = studies["table"], studies["contest"], studies["pairs"]
     machines = table.name_machines(Ledger(contest.LEDGERS / pairs.NEWER).rows())
-    studied = table.judged_in_study(measured)
-    text = table.render(contest.read_outcomes(pairs.NEWER), studied, machines, table.read_again())
+    text = table.render(contest.read_outcomes(pairs.NEWER), machines, table.read_again())
 
     assert table.DOCUMENT.read_text() == text
 

@@ -68,7 +68,7 @@ class Gate:
 
     @cached_property
     def nominal_misses(self) -> set[str]:
-        """The benchmarks of which a 95 % interval over all launches, as if looked at once, leaves out no change.
+        """The benchmarks of which a 95 % interval over all launches, looked at once, leaves out no change.
 
         It is one of typical calls or of all, as the verdict's own interval is.
         """

@@ -87,9 +87,9 @@ _WHAT_IT_MEANS = """
 Flagged means REGRESSED or IMPROVED. Found means that the slower benchmark is REGRESSED and no other is
 flagged. The changes that add no work are
 {kinds}.
-Their 95 % intervals are computed as if all launches were looked at once; since a gate stops when it has decided,
-slightly more than 5 % may miss. A series is one benchmark in one gate; the series of a gate share its noise,
-so their bound is too narrow.
+Their 95 % intervals are computed as if all launches were looked at once; since a gate stops when it has
+decided, slightly more than 5 % may miss. A series is one benchmark in one gate; the series of a gate share
+its noise, so their bound is too narrow.
 
 ## Noisy benchmarks
 
