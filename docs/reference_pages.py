@@ -44,10 +44,10 @@ _TYPED = re.compile(r"^```text\n(?=(?:perfkit|pip|pytest|git|make) )", re.MULTIL
 _ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 # A number and its unit stay on one line of a narrow cell.
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|[mun]?s|[KMG]iB|B)(?!\w))|(?<=±) (?=\d)")
-# An option that so many commands describe alike is described once.
-_SHARED_BY = 3
+# An option that so many commands describe alike is described once for all.
+_SHARED_BY = 2
 # How many examples a command has on its page; its help has all.
-_EXAMPLES = 3
+_EXAMPLES = 2
 _CLICK_KINDS = {"text": "TEXT", "integer": "NUMBER", "float": "NUMBER", "path": "PATH"}
 _KINDS = {str: "TEXT", int: "NUMBER", float: "NUMBER", Path: "PATH"}
 
