@@ -164,10 +164,8 @@ def _charts(charts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     yield from table_head(["charts", "reported", "as a clear change", "called steady", "false", "may be"])
     kinds: dict[str, list[Mapping[str, Any]]] = {}
     for one in charts:
-        who = "all benchmarks" if one["shared"] else "one benchmark"
-        beside = " and ".join(word for word in ("outliers", "drift") if one[word])
-        kind = f"{who}{', ' if beside else ''}{beside}" if one["of"] else "no change"
-        kinds.setdefault(kind, []).append(one)
+        changed = "all benchmarks" if one["shared"] else "one benchmark"
+        kinds.setdefault(changed if one["of"] else "no change", []).append(one)
     flat = kinds.pop("no change")
     kinds |= {"**all**": [one for found in kinds.values() for one in found], "no change": flat}
     for kind, found in kinds.items():
