@@ -62,15 +62,14 @@ def render(document: str, outcomes: Outcome, real: Sequence[Outcome]) -> str:
 
 def _real(searches: Sequence[Outcome]) -> Iterator[str]:
     added = ["what one of 64 commits added", "sought by", "exact", "seconds: middle (longest)"]
-    yield from table_head([*added, "commits measured", "launches"])
+    yield from table_head([*added, "commits measured"])
     for kind, metric in dict.fromkeys((one["kind"], one["metric"]) for one in searches):
         own = [one for one in searches if one["kind"] == kind]
         exact = f"{sum(one['exact'] for one in own)}/{len(own)}"
         seconds = [one["seconds"] for one in own]
         timed = f"{statistics.median(seconds):.0f} ({max(seconds):.0f})"
-        launches = str(statistics.median(one["launches"] for one in own)) if metric == "time" else "-"
         measured = f"{statistics.median(one['measured'] for one in own):g}"
-        yield table_row([_ADDED[kind], metric, exact, timed, measured, launches])
+        yield table_row([_ADDED[kind], metric, exact, timed, measured])
 
 
 def _by_hours(ones: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:

@@ -108,7 +108,6 @@ _PER_BENCHMARK = [
     "UNCHANGED",
     "sd over launches: typical call",
     "all calls",
-    "half-width",
     "launches",
 ]
 
@@ -254,14 +253,12 @@ def _of_benchmark(name: str, alike: Sequence[Gate]) -> list[str]:
     times = [one.base_s for one in found if one.base_s is not None]
     if not estimates:
         return [name, *["-"] * (len(_PER_BENCHMARK) - 1)]
-    widths = [(estimate.high - estimate.low) / 2 for estimate in estimates]
     return [
         name,
         f"{1e3 * statistics.median(times):.2f} ms",
         f"{sum(one.verdict == 'UNCHANGED' for one in found)} of {len(found)}",
         _deviation(found, "typical"),
         _deviation(found, "all"),
-        f"±{100 * statistics.median(widths):.2f} %",
         f"{statistics.median(estimate.launches for estimate in estimates):g}",
     ]
 
