@@ -46,6 +46,7 @@ _ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|[mun]?s|[KMG]iB|B)(?!\w))|(?<=±) (?=\d)")
 # An option that so many commands describe alike is described once for all.
 _SHARED_BY = 2
+_NEARLY_ALL = ("--json", "--quiet")
 # How many examples a command has on its page; its help has all.
 _EXAMPLES = 2
 _CLICK_KINDS = {"text": "TEXT", "integer": "NUMBER", "float": "NUMBER", "path": "PATH"}
@@ -110,7 +111,7 @@ def commands() -> Iterator[str]:
     found = list(each_command())
     shared = shared_options(found)
     yield from ["## Shared options", ""]
-    yield from ["Each command lists those that it has under *Also*.", ""]
+    yield from ["Nearly each command has `--json` and `--quiet`, and lists others that it has under *Also*.", ""]
     yield from (f"- {option}" for option in shared.values())
     for path, command in found:
         yield from ["", f"## {path}", "", *_paragraphs(command.help or "")]
@@ -118,6 +119,7 @@ def commands() -> Iterator[str]:
         described = {one.name: _described(one) for one in parameters}
         yield from (f"- {text}" for text in described.values() if text not in shared.values())
         also = [one.opts[0] for one in parameters if described[one.name] in shared.values()]
+        also = [name for name in also if name not in _NEARLY_ALL]
         if also:
             yield f"- Also {', '.join(f'`{name}`' for name in also)}."
         examples = [line.strip() for line in re.findall(r"^\$ (.+)$", command.epilog or "", re.MULTILINE)]
