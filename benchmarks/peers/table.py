@@ -149,8 +149,8 @@ _RULES = """
 - asv: `asv continuous -a rounds=4 --interleave-rounds`, with its default factor of 1.1 and with 1.02.
   Undecided is what lies beyond the factor and is not significant ("~").
 - pytest-benchmark: `--benchmark-compare-fail` by mean and by minimum. It never calls anything faster.
-- pyperf: `pyperf compare_to`, without a margin and with `--min-speed=2`; `--fast`, on every second pair,
-  since it takes as long as all others together.
+- pyperf: `pyperf compare_to --min-speed=2`; `--fast`, on every second pair, since it takes as long as all
+  others together.
 - t-test: twenty fresh processes of each side in turns, and Welch's test of the logarithms at 1 %.
 
 None but perfkit corrects for many benchmarks.
@@ -192,9 +192,11 @@ def _judged(outcomes: Iterable[Outcome]) -> Iterator[Judged]:
     """Yield what each rule found of a contest's outcomes."""
     for one in outcomes:
         for judgement in one.get("judgements", ()):
-            yield Judged(
-                **judgement, benchmark=one["benchmark"], of=len(one["benchmarks"]), wall_s=one["wall_s"]
-            )
+            # Without a margin pyperf answers another question, and flags as many.
+            if not judgement["rule"].endswith("compare_to"):
+                yield Judged(
+                    **judgement, benchmark=one["benchmark"], of=len(one["benchmarks"]), wall_s=one["wall_s"]
+                )
 
 
 def _cells(judged: Sequence[Judged]) -> list[str]:
