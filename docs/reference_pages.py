@@ -111,7 +111,7 @@ def commands() -> Iterator[str]:
     found = list(each_command())
     shared = shared_options(found)
     yield from ["## Shared options", ""]
-    yield from ["Nearly each command has `--json` and `--quiet`, and lists others that it has under *Also*.", ""]
+    yield from ["Nearly every command has `--json` and `--quiet`; it lists its others under *Also*.", ""]
     yield from (f"- {option}" for option in shared.values())
     for path, command in found:
         yield from ["", f"## {path}", "", *_paragraphs(command.help or "")]

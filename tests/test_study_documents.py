@@ -62,9 +62,7 @@ def measured(studies: Mapping[str, ModuleType]) -> list[Any]:
 
 # The verdicts of these rows are in contract/test_verdicts.py; judging all of them anew takes many seconds.
 @pytest.mark.slow
-def test_the_documents_are_what_the_rows_hold(
-    studies: Mapping[str, ModuleType], measured: list[Any]
-) -> None:
+def test_the_documents_are_what_the_rows_hold(studies: Mapping[str, ModuleType], measured: list[Any]) -> None:
     render, readme = studies["render"], studies["readme"]
     text = readme.README.read_text()
 
