@@ -44,10 +44,11 @@ _TYPED = re.compile(r"^```text\n(?=(?:perfkit|pip|pytest|git|make) )", re.MULTIL
 _ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 # A number and its unit stay on one line of a narrow cell.
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|[mun]?s|[KMG]iB|B)(?!\w))|(?<=±) (?=\d)")
-# An option that so many commands describe alike is described once.
-_SHARED_BY = 3
+# An option that so many commands describe alike is described once, and these are not listed either.
+_SHARED_BY = 2
+_OF_NEARLY_ALL = ("--json", "--quiet")
 # How many examples a command has on its page; its help has all.
-_EXAMPLES = 3
+_EXAMPLES = 2
 _CLICK_KINDS = {"text": "TEXT", "integer": "NUMBER", "float": "NUMBER", "path": "PATH"}
 _KINDS = {str: "TEXT", int: "NUMBER", float: "NUMBER", Path: "PATH"}
 
@@ -110,7 +111,7 @@ def commands() -> Iterator[str]:
     found = list(each_command())
     shared = shared_options(found)
     yield from ["## Shared options", ""]
-    yield from ["Each command lists those that it has under *Also*.", ""]
+    yield from ["Nearly every command has `--json` and `--quiet`; it lists its others under *Also*.", ""]
     yield from (f"- {option}" for option in shared.values())
     for path, command in found:
         yield from ["", f"## {path}", "", *_paragraphs(command.help or "")]
@@ -118,8 +119,8 @@ def commands() -> Iterator[str]:
         described = {one.name: _described(one) for one in parameters}
         yield from (f"- {text}" for text in described.values() if text not in shared.values())
         also = [one.opts[0] for one in parameters if described[one.name] in shared.values()]
-        if also:
-            yield f"- Also {', '.join(f'`{name}`' for name in also)}."
+        if also := [f"`{name}`" for name in also if name not in _OF_NEARLY_ALL]:
+            yield f"- Also {', '.join(also)}."
         examples = [line.strip() for line in re.findall(r"^\$ (.+)$", command.epilog or "", re.MULTILINE)]
         shown = [line for line in examples if line != path][:_EXAMPLES] or examples
         if shown:

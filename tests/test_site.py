@@ -125,6 +125,12 @@ def test_a_number_keeps_its_unit_in_a_table_and_typed_lines_look_alike(pages: Mo
     ) == pages.filled("gate", text)
 
 
+def test_no_line_of_a_document_is_a_comment_of_the_site() -> None:
+    texts = {file.name: _FENCED.sub("", file.read_text()) for file in DOCS.rglob("*.md")}
+
+    assert [] == [name for name, text in texts.items() if re.search(r"^\s*%", text, re.MULTILINE)]
+
+
 def test_each_link_between_documents_leads_to_a_file_and_a_heading() -> None:
     lost = []
     for document in [ROOT / "README.md", *DOCS.rglob("*.md")]:

@@ -56,36 +56,25 @@ def studies() -> Iterator[Mapping[str, ModuleType]]:
 
 @pytest.fixture(scope="module")
 def measured(studies: Mapping[str, ModuleType]) -> list[Any]:
-    """Return the gates of the newer study, judged anew from the committed rows."""
+    """Return the gates of the study, judged anew from the committed rows."""
     return list(studies["gates"].read_gates(studies["plan"].NEWER))
-
-
-@pytest.fixture(scope="module")
-def older(studies: Mapping[str, ModuleType]) -> list[Any]:
-    """Return the gates of the older study, judged anew from the committed rows."""
-    return list(studies["gates"].read_gates(studies["plan"].OLDER))
 
 
 # The verdicts of these rows are in contract/test_verdicts.py; judging all of them anew takes many seconds.
 @pytest.mark.slow
-def test_the_documents_are_what_the_rows_hold(
-    studies: Mapping[str, ModuleType], measured: list[Any], older: list[Any]
-) -> None:
+def test_the_documents_are_what_the_rows_hold(studies: Mapping[str, ModuleType], measured: list[Any]) -> None:
     render, readme = studies["render"], studies["readme"]
     text = readme.README.read_text()
 
-    assert (MEASURED / "calibration.md").read_text() == render.render(measured, older)
+    assert (MEASURED / "calibration.md").read_text() == render.render(measured)
     assert text == readme.with_lines(text, render.PLACE, render.lines_for_readme(measured))
 
 
 @pytest.mark.slow
-def test_the_page_of_the_contest_is_what_the_tools_found(
-    studies: Mapping[str, ModuleType], measured: list[Any]
-) -> None:
+def test_the_page_of_the_contest_is_what_the_tools_found(studies: Mapping[str, ModuleType]) -> None:
     table, contest, pairs = studies["table"], studies["contest"], studies["pairs"]
     machines = table.name_machines(Ledger(contest.LEDGERS / pairs.NEWER).rows())
-    studied = table.judged_in_study(measured)
-    text = table.render(contest.read_outcomes(pairs.NEWER), studied, machines, table.read_again())
+    text = table.render(contest.read_outcomes(pairs.NEWER), machines, table.read_again())
 
     assert table.DOCUMENT.read_text() == text
 

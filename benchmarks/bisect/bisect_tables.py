@@ -8,18 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from recorded import BOTH, HELD_OUT, TUNED_ON, Hours
+from recorded import BOTH, Hours
 
 from perfkit.report.markdown_table import table_head, table_row
 from perfkit.stats.distributions import lower_bound, upper_bound
 
 Outcome = Mapping[str, Any]
 _HOURS = get_args(Hours)
-_STUDIES = {BOTH: "both ledgers", TUNED_ON: "first ledger", HELD_OUT: "second, held out"}
-_WEIGHTS = {
-    "right": "weights favour it and seven others 10 to 1",
-    "wrong": "weights favour eight other commits 10 to 1",
-}
+_WEIGHTS = {"wrong": "weights favour eight other commits 10 to 1"}
 _NOISES = {
     "heavy tails": "+20 % in each tenth launch",
     "layout": "each commit is off by 0.5 % for good",
@@ -49,11 +45,9 @@ def render(document: str, outcomes: Outcome, real: Sequence[Outcome]) -> str:
     """
     scenarios = outcomes["scenarios"]
     tables = {
-        "pools": _pools(outcomes["pools"]),
         "searches": _searches(scenarios, lambda one: one["sizes"] == [0.05]),
         "nothing": _nothing(scenarios),
         "others": _others(scenarios),
-        "ledgers": _ledgers(scenarios),
         "real": _real(real),
     }
     for name, lines in tables.items():
@@ -68,15 +62,14 @@ def render(document: str, outcomes: Outcome, real: Sequence[Outcome]) -> str:
 
 def _real(searches: Sequence[Outcome]) -> Iterator[str]:
     added = ["what one of 64 commits added", "sought by", "exact", "seconds: middle (longest)"]
-    yield from table_head([*added, "commits measured", "launches"])
+    yield from table_head([*added, "commits measured"])
     for kind, metric in dict.fromkeys((one["kind"], one["metric"]) for one in searches):
         own = [one for one in searches if one["kind"] == kind]
         exact = f"{sum(one['exact'] for one in own)}/{len(own)}"
         seconds = [one["seconds"] for one in own]
         timed = f"{statistics.median(seconds):.0f} ({max(seconds):.0f})"
-        launches = str(statistics.median(one["launches"] for one in own)) if metric == "time" else "-"
         measured = f"{statistics.median(one['measured'] for one in own):g}"
-        yield table_row([_ADDED[kind], metric, exact, timed, measured, launches])
+        yield table_row([_ADDED[kind], metric, exact, timed, measured])
 
 
 def _by_hours(ones: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
@@ -86,21 +79,6 @@ def _by_hours(ones: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
         rows.setdefault(name, []).append(cells)
     for name, both in rows.items():
         yield table_row([name, *(", ".join(cells) for cells in zip(*both, strict=True))])
-
-
-def _pools(pools: Sequence[Outcome]) -> Iterator[str]:
-    yield from table_head(["ledger", "gates", "scatter of a launch, %", "launches"])
-    yield from _by_hours(
-        (
-            _STUDIES[pool["study"]],
-            [
-                str(pool["gates"]),
-                f"{100 * pool['least_scatter']:.2f} to {100 * pool['most_scatter']:.2f}",
-                str(pool["launches"]),
-            ],
-        )
-        for pool in pools
-    )
 
 
 def _usual(one: Outcome) -> bool:
@@ -117,9 +95,9 @@ def _launches(one: Outcome) -> str:
 
 
 def _searches(scenarios: Sequence[Outcome], chosen: Callable[[Outcome], bool]) -> Iterator[str]:
-    yield from table_head(["search", "exact (at least, %)", "launches", "pairs"])
+    yield from table_head(["search", "exact (at least, %)", "launches"])
     yield from _by_hours(
-        (one["search"], [_share(one["exact"], one["ranges"]), _launches(one), f"{one['pairs']:.1f}"])
+        (one["search"], [_share(one["exact"], one["ranges"]), _launches(one)])
         for one in _in_hours(scenarios)
         if _usual(one) and chosen(one)
     )
@@ -147,20 +125,20 @@ def _nothing(scenarios: Sequence[Outcome]) -> Iterator[str]:
 
 
 def _others(scenarios: Sequence[Outcome]) -> Iterator[str]:
-    yield from table_head(["range", "all exact", "largest exact", "launches", "pairs", "interval holds"])
+    yield from table_head(["range", "all exact", "launches", "interval holds"])
     yield from _by_hours(
         (
             _kind(one),
             [
                 f"{one['exact']}/{one['ranges']}",
-                f"{one['largest']}/{one['ranges']}",
                 _launches(one),
-                f"{one['pairs']:.1f}",
                 f"{one['intervals_hold']}/{one['intervals']}",
             ],
         )
         for one in _in_hours(scenarios)
-        if one["search"] == "perfkit" and one["study"] == BOTH and one["sizes"]
+        if (one["search"], one["study"], one["costs"]["opening_s"]) == ("perfkit", BOTH, 0)
+        and one["weights"] != "right"
+        and min(one["sizes"], default=0) > 0
     )
 
 
@@ -171,23 +149,4 @@ def _kind(one: Outcome) -> str:
     words += "".join(
         f", {text}" for text in (_WEIGHTS.get(one["weights"]), _NOISES.get(one["noise"])) if text
     )
-    if one["costs"]["opening_s"]:
-        ratio = one["costs"]["opening_s"] / one["costs"]["launch_s"]
-        words += f", opening a pair costs {ratio:.0f} launches"
     return words
-
-
-def _ledgers(scenarios: Sequence[Outcome]) -> Iterator[str]:
-    yield from table_head(["ledger, range", "right", "named", "launches"])
-    yield from _by_hours(
-        (
-            f"{_STUDIES[one['study']]}, {'+5 %' if one['sizes'] else 'no change'}",
-            [
-                f"{one['exact']}/{one['ranges']}" if one["sizes"] else "-",
-                f"{one['named']}/{one['ranges']}",
-                _launches(one),
-            ],
-        )
-        for one in _in_hours(scenarios)
-        if one["study"] != BOTH
-    )

@@ -66,14 +66,9 @@ class Gate:
         """The benchmarks that have an interval."""
         return set(self.estimates)
 
-    @property
-    def final_misses(self) -> set[str]:
-        """The benchmarks of which the interval that the verdict rests on leaves out no change."""
-        return {name for name, one in self.estimates.items() if not one.low <= 1 <= one.high}
-
     @cached_property
     def nominal_misses(self) -> set[str]:
-        """The benchmarks of which a 95 % interval over all launches, as if looked at once, does so.
+        """The benchmarks of which a 95 % interval over all launches, looked at once, leaves out no change.
 
         It is one of typical calls or of all, as the verdict's own interval is.
         """

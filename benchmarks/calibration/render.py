@@ -1,6 +1,6 @@
-"""Renders ``docs/measured/calibration.md`` from the rows of the studies, by ``make calibration-report``.
+"""Renders ``docs/measured/calibration.md`` from the rows of the study, by ``make calibration-report``.
 
-Verdicts are recomputed from the launches in the ledgers; only the words are written by hand.
+Verdicts are recomputed from the launches in the ledger; only the words are written by hand.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from pathlib import Path
 
 from gates import Gate, read_gates
 from neutral import KINDS
-from plan import HARD, NEWER, OLDER, OLDER_SLOWDOWNS, SIX, SLOWDOWNS, plan_study
+from plan import HARD, NEWER, SIX, SLOWDOWNS, plan_study
 from readme import README, fill
 
 from perfkit.errors import EXIT_INCONCLUSIVE
-from perfkit.model.comparisons import Calls, Comparison, Estimate
-from perfkit.report.gate.wording import change_text, interval_text
+from perfkit.model.comparisons import Calls, Comparison
 from perfkit.report.markdown_table import table_head, table_row
 from perfkit.stats.distributions import lower_bound, upper_bound
 
@@ -31,9 +30,9 @@ _README_SLOWDOWN = 2
 
 def main() -> None:
     """Write the document, and the error rates into the README."""
-    newer, older = read_gates(NEWER), read_gates(OLDER)
-    DOCUMENT.write_text(render(newer, older), encoding="utf-8")
-    fill(PLACE, lines_for_readme(newer))
+    gates = list(read_gates(NEWER))
+    DOCUMENT.write_text(render(gates), encoding="utf-8")
+    fill(PLACE, lines_for_readme(gates))
     print(f"wrote {DOCUMENT}, and its error rates into {README}")
 
 
@@ -48,23 +47,19 @@ def lines_for_readme(gates: Sequence[Gate]) -> list[str]:
     return _table(["whole gates between real commits", "measured"], rows).splitlines()
 
 
-def render(gates: Sequence[Gate], older: Sequence[Gate]) -> str:
+def render(gates: Sequence[Gate]) -> str:
     """Return the document as markdown."""
     measured = _measured(gates)
-    six, neutral = _of_six(measured), _neutral(measured)
+    six = _of_six(measured)
     alike = _alike(six)
     parts = [
         _INTRODUCTION.format(study=NEWER, **_facts(gates, len(plan_study(NEWER)))),
         "## Promised and measured\n",
         _table(_PROMISE, [*_error_rates(measured), *_speeds(six), _not_measured(gates)]),
-        _WHAT_IT_MEANS,
-        "## Changes that add no work\n",
-        _table(_OF_KIND, [_of_kind(kind, neutral) for kind in KINDS]),
-        _HARD_ONES,
+        _WHAT_IT_MEANS.format(kinds=", ".join(KINDS)),
         _table(_PER_HARD, [_of_hard(name, measured) for name in HARD]),
         "\n## Noise of each benchmark\n",
         _table(_PER_BENCHMARK, [*(_of_benchmark(name, alike) for name in SIX), *_hard_alike(measured)]),
-        _before(older),
     ]
     return "\n".join(parts) + "\n"
 
@@ -84,25 +79,23 @@ make calibration-report   # recomputes every verdict from the kept launches, and
 **Method.** {done} of {of} planned gates between real commits have run, with the gate's defaults,
 on {machine}:
 identical code (A/A), changes that add no work, and slowdowns injected into one of six benchmarks of short
-calls, which then do more units of their own work. Two noisy benchmarks have gates of their own. Sizes,
-changes and order were fixed on {study}. A gate starts once `perfkit doctor` expects that it would find +3 %
-at margin 1 %; {put_off} times one was postponed for that. Brackets: exact one-sided binomial bounds at 95 %.
+calls, which then do more units of their own work. Sizes, changes and order were fixed on {study}. A gate
+starts once `perfkit doctor` expects that it would find +3 % at margin 1 %; {put_off} times one was postponed.
+Brackets: exact one-sided binomial bounds at 95 %.
 """
 _WHAT_IT_MEANS = """
 Flagged means REGRESSED or IMPROVED. Found means that the slower benchmark is REGRESSED and no other is
-flagged. A series is one benchmark in one gate; the series of a gate share its noise, so their bound is too
-narrow. All lines but the last are about the six benchmarks of short calls.
-"""
-_HARD_ONES = """
-The final interval is the gate's own. The 95 % interval is computed from all launches as if they were looked
-at once; since a gate stops when it has decided, slightly more than 5 % may miss.
+flagged. The changes that add no work are
+{kinds}.
+Their 95 % intervals are computed as if all launches were looked at once; since a gate stops when it has
+decided, slightly more than 5 % may miss. A series is one benchmark in one gate; the series of a gate share
+its noise, so their bound is too narrow.
 
 ## Noisy benchmarks
 
 Two loader workers, and two threads, at margin 2 %. Their launches scatter several times as much:
 """
 _PROMISE = ["what", "promised", "measured"]
-_OF_KIND = ["change", "gates", "gates flagged", "final interval misses 0", "95 % interval misses 0"]
 _PER_HARD = [
     "benchmark",
     "A/A: flagged",
@@ -115,7 +108,6 @@ _PER_BENCHMARK = [
     "UNCHANGED",
     "sd over launches: typical call",
     "all calls",
-    "half-width",
     "launches",
 ]
 
@@ -157,10 +149,6 @@ def _alike(gates: Sequence[Gate]) -> list[Gate]:
 
 def _neutral(gates: Sequence[Gate]) -> list[Gate]:
     return [gate for gate in gates if gate.case.neutral is not None]
-
-
-def _rare(gates: Sequence[Gate]) -> list[Gate]:
-    return [gate for gate in gates if gate.case.rare is not None]
 
 
 def _error_rates(gates: Sequence[Gate]) -> list[list[str]]:
@@ -231,15 +219,6 @@ def _not_measured(gates: Sequence[Gate]) -> list[str]:
     ]
 
 
-def _of_kind(kind: str, neutral: Sequence[Gate]) -> list[str]:
-    gates = [gate for gate in neutral if gate.case.neutral == kind]
-    series = sum(len(gate.series) for gate in gates)
-    final = sum(len(gate.final_misses) for gate in gates)
-    nominal = sum(len(gate.nominal_misses) for gate in gates)
-    accused = sum(bool(gate.accused) for gate in gates)
-    return [kind, str(len(gates)), f"{accused}", f"{final} of {series}", f"{nominal} of {series}"]
-
-
 def _of_hard(name: str, gates: Sequence[Gate]) -> list[str]:
     hard = _of_hard_ones(gates)
     alike, slowed = _alike(hard), [gate for gate in hard if gate.case.benchmark == name]
@@ -260,21 +239,6 @@ def _hard_alike(gates: Sequence[Gate]) -> list[list[str]]:
     return [[f"{row[0]} (noisy)", *row[1:]] for row in (_of_benchmark(name, alike) for name in HARD)]
 
 
-def _before(gates: Sequence[Gate]) -> str:
-    """Return a paragraph about the study of an earlier version of the gate."""
-    found = " and ".join(
-        f"{sum(gate.finds_slowdown for gate in slowed)} of {len(slowed)} slowdowns of {kind}"
-        for kind, slowed in (
-            (one.kind, [gate for gate in gates if gate.case.kind == one.kind]) for one in OLDER_SLOWDOWNS
-        )
-    )
-    return (
-        f"\nAn earlier version of the gate ({len(gates)} gates, planned on {OLDER}) flagged identical code in"
-        f" {_accusing(_alike(gates))}, found {found}, and read +20 % in each tenth call as"
-        f" {', '.join(map(_reading, _rare(gates))) or '-'}."
-    )
-
-
 def _typical(gates: Sequence[Gate]) -> float:
     return statistics.median(gate.wall_s for gate in gates) / len(gates[0].case.benchmarks)
 
@@ -289,14 +253,12 @@ def _of_benchmark(name: str, alike: Sequence[Gate]) -> list[str]:
     times = [one.base_s for one in found if one.base_s is not None]
     if not estimates:
         return [name, *["-"] * (len(_PER_BENCHMARK) - 1)]
-    widths = [(estimate.high - estimate.low) / 2 for estimate in estimates]
     return [
         name,
         f"{1e3 * statistics.median(times):.2f} ms",
         f"{sum(one.verdict == 'UNCHANGED' for one in found)} of {len(found)}",
         _deviation(found, "typical"),
         _deviation(found, "all"),
-        f"±{100 * statistics.median(widths):.2f} %",
         f"{statistics.median(estimate.launches for estimate in estimates):g}",
     ]
 
@@ -306,16 +268,6 @@ def _deviation(found: Sequence[Comparison], calls: Calls) -> str:
     estimates = [one for entry in found for one in (entry.estimate, entry.other) if one is not None]
     deviations = [one.launch_sd for one in estimates if one.calls == calls and one.launch_sd is not None]
     return f"{100 * statistics.median(deviations):.2f} %" if deviations else "-"
-
-
-def _reading(gate: Gate) -> str:
-    whole = _of_all_calls(gate.comparisons[str(gate.case.benchmark)])
-    return f"{change_text(whole)} ({interval_text(whole)})"
-
-
-def _of_all_calls(found: Comparison) -> Estimate | None:
-    """Return what was read of all calls: of a rare dose a typical one has nothing."""
-    return next((one for one in (found.other, found.estimate) if one and one.calls == "all"), None)
 
 
 def _machine(gates: Sequence[Gate]) -> str:

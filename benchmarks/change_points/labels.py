@@ -164,10 +164,8 @@ def _charts(charts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     yield from table_head(["charts", "reported", "as a clear change", "called steady", "false", "may be"])
     kinds: dict[str, list[Mapping[str, Any]]] = {}
     for one in charts:
-        who = "all benchmarks" if one["shared"] else "one benchmark"
-        beside = " and ".join(word for word in ("outliers", "drift") if one[word])
-        kind = f"{who}{', ' if beside else ''}{beside}" if one["of"] else "no change"
-        kinds.setdefault(kind, []).append(one)
+        changed = "all benchmarks" if one["shared"] else "one benchmark"
+        kinds.setdefault(changed if one["of"] else "no change", []).append(one)
     flat = kinds.pop("no change")
     kinds |= {"**all**": [one for found in kinds.values() for one in found], "no change": flat}
     for kind, found in kinds.items():
@@ -186,26 +184,28 @@ def _table(series: Mapping[str, Any]) -> Iterator[str]:
         "held back": [name for name in series if is_held_back(name)],
     }
     columns = [f"F1: {half} ({len(names)})" for half, names in halves.items()]
-    yield from table_head(["method", *columns, "cover", "precision", "recall"])
+    yield from table_head(["method", *columns, "cover"])
     methods = {method for one in series.values() for method in one["scores"]}
     means = {
         method: [
             *(_mean(series, names, method, "f1") for names in halves.values()),
-            *(_mean(series, series, method, kind) for kind in ("cover", "precision", "recall")),
+            _mean(series, series, method, "cover"),
         ]
         for method in methods
     }
-    for method in sorted(means, key=lambda one: -(means[one][0] or 0.0)):
-        cells = ("-" if value is None else f"{value:.3f}" for value in means[method])
-        yield table_row([f"**{method}**" if method == "perfkit" else method, *cells])
+    for method in sorted(means, key=lambda one: -means[one][0]):
+        # Those that do worse than to report nothing are many.
+        if method == "perfkit" or means[method][0] >= means["nothing"][0]:
+            name = f"**{method}**" if method == "perfkit" else method
+            yield table_row([name, *(f"{value:.3f}" for value in means[method])])
 
 
-def _mean(series: Mapping[str, Any], names: Iterable[str], method: str, kind: str) -> float | None:
+def _mean(series: Mapping[str, Any], names: Iterable[str], method: str, kind: str) -> float:
     """Return a mean score over the series that a method has one for."""
     found = [
         value for name in names if (value := series[name]["scores"].get(method, {}).get(kind)) is not None
     ]
-    return sum(found) / len(found) if found else None
+    return sum(found) / len(found) if found else 0.0
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 The scheduling is simulated as the engine does it: each class has its own workers, a free worker gets the
 commit of which the history knows least, and a worker that is lost loses the task that it does. It is
 deterministic.
-``make engine-plan`` prints the table of ``docs/scale.md``.
+``make engine-plan`` prints the table of ``docs/measured/cluster.md``.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""Renders ``docs/measured/peers.md`` from the tools' kept outcomes: ``python benchmarks/peers/table.py``.
-
-perfkit's own study of the same benchmarks and injected slowdowns has a line beside its line of the contest.
-"""
+"""Renders ``docs/measured/peers.md`` from the tools' kept outcomes: ``python benchmarks/peers/table.py``."""
 
 from __future__ import annotations
 
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 from contest import LEDGERS, read_outcomes
-from gates import Gate, read_gates
-from pairs import AGAIN, MARGIN, NEWER, QUICK_PYPERF, Pair, plan_again, plan_pairs
-from plan import HARD, SIX, Case
-from plan import NEWER as STUDY
+from pairs import AGAIN, NEWER, QUICK_PYPERF, Pair, plan_pairs
+from plan import HARD, SIX
 
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row
@@ -26,24 +21,13 @@ from perfkit.stats.distributions import lower_bound, upper_bound
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "measured" / "peers.md"
 _TRUE_CHANGE = 0.05
-_IN_STUDY = "perfkit in its own study"
 _COLUMNS = (
     "tool and rule",
     "identical pairs flagged (at most)",
-    "benchmarks flagged",
     "only the slowdown found (at least)",
     "undecided pairs",
     "error",
     "seconds",
-)
-_TIMES_COLUMNS = (
-    "contest",
-    "processor",
-    "pairs",
-    "perfkit's launches",
-    "a pair, median: perfkit, asv",
-    "all pairs: perfkit, asv",
-    "asv takes",
 )
 Outcome = Mapping[str, Any]
 
@@ -77,9 +61,8 @@ class Judged:
 
 def main() -> None:
     """Write the document."""
-    studied = judged_in_study(read_gates(STUDY))
     machines = name_machines(Ledger(LEDGERS / NEWER).rows())
-    text = render(read_outcomes(NEWER), studied, machines, read_again())
+    text = render(read_outcomes(NEWER), machines, read_again())
     DOCUMENT.write_text(text, encoding="utf-8")
     print(f"wrote {DOCUMENT}")
 
@@ -89,31 +72,8 @@ def read_again() -> dict[str, list[Outcome]]:
     return {contest: [*read_outcomes(contest)] for contest in AGAIN}
 
 
-def judged_in_study(gates: Iterable[Gate]) -> list[Judged]:
-    """Return what the study's gates found that were of identical code, or of slowdowns as they are here."""
-    return [
-        Judged(
-            rule=_IN_STUDY,
-            benchmark=gate.case.benchmark,
-            of=len(SIX),
-            slower=gate.judged("REGRESSED"),
-            faster=gate.judged("IMPROVED"),
-            undecided=gate.judged("INCONCLUSIVE", "NOT REACHED"),
-            ratios={name: one.ratio for name, one in gate.estimates.items()},
-            wall_s=gate.wall_s,
-        )
-        for gate in gates
-        if gate.measured and _is_like_a_pair(gate.case)
-    ]
-
-
-def _is_like_a_pair(case: Case) -> bool:
-    return case.benchmarks == SIX and case.margin == MARGIN and case.neutral is None
-
-
 def render(
     outcomes: Sequence[Outcome],
-    studied: Sequence[Judged],
     machines: str,
     again: Mapping[str, Sequence[Outcome]] = MappingProxyType({}),
 ) -> str:
@@ -127,8 +87,8 @@ def render(
         machines=machines,
         best=", ".join(_best(outcomes)) or "none",
     )
-    parts = [head, *_table(outcomes, SIX, studied), _HARD_ONES, *_table(outcomes, HARD), *broken, _RULES]
-    return "\n".join([*parts, *_once_more(again, outcomes)])
+    parts = [head, *_table(outcomes, SIX), _HARD_ONES, *_table(outcomes, HARD), *broken, _RULES]
+    return "\n".join([*parts, *_once_more(again)])
 
 
 def _best(outcomes: Sequence[Outcome]) -> list[str]:
@@ -140,57 +100,15 @@ def _best(outcomes: Sequence[Outcome]) -> list[str]:
     return [rule for rule, always in right.items() if always]
 
 
-def _seconds(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
-    """Return how long perfkit and asv took for each pair of the six benchmarks."""
-    measured = [one for one in outcomes if "error" not in one and list(one["benchmarks"]) == list(SIX)]
-    return {tool: [one["wall_s"] for one in measured if one["tool"] == tool] for tool in ("perfkit", "asv")}
-
-
-def _launches(rows: Iterable[Row]) -> float:
-    """Return how many launches a benchmark of the six has had in a gate, in the median."""
-    found = defaultdict(set)
-    for row in rows:
-        name = row.outcome.benchmark.name.rpartition("test_")[2]
-        if name in SIX and row.placement.launch is not None:
-            found[row.run_id, name].add(row.placement.launch)
-    return statistics.median(map(len, found.values()))
-
-
-def _once_more(again: Mapping[str, Sequence[Outcome]], newer: Sequence[Outcome]) -> Iterator[str]:
-    """Yield what came of perfkit and asv alone, of those times that each has had a pair."""
-    known = {contest: outcomes for contest, outcomes in again.items() if all(_seconds(outcomes).values())}
-    if not known:
+def _once_more(again: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
+    """Yield what came of perfkit and asv alone."""
+    if not any(again.values()):
         return
     yield from _ONCE_MORE.format(day=AGAIN[0]).splitlines()
-    yield from table_head(_TIMES_COLUMNS)
-    six = [pair for pair in plan_pairs() if pair.case.benchmarks == SIX]
-    yield _times_row(f"{NEWER}, above", NEWER, newer, six)
-    for contest, outcomes in known.items():
-        yield _times_row(contest, contest, outcomes, plan_again())
-    yield ""
     yield from table_head(_COLUMNS)
-    for contest, outcomes in known.items():
+    for contest, outcomes in again.items():
         yield from (table_row([f"{contest}: {rule}", *cells]) for rule, *cells in _lines(_judged(outcomes)))
     yield ""
-
-
-def _times_row(name: str, contest: str, outcomes: Sequence[Outcome], plan: Sequence[Pair]) -> str:
-    """Return how long perfkit and asv took in a contest, of the six benchmarks."""
-    rows = [*Ledger(LEDGERS / contest).rows()]
-    processors = {str(row.machine.facts.get("cpu")) for row in rows}
-    perfkit, asv = _seconds(outcomes).values()
-    middle = [statistics.median(perfkit), statistics.median(asv)]
-    return table_row(
-        [
-            name,
-            ", ".join(sorted(processors)),
-            f"{_pairs_done(outcomes, plan)} of {len(plan)}",
-            f"{_launches(rows):.0f}",
-            f"{middle[0]:.1f}, {middle[1]:.1f} s",
-            f"{sum(perfkit):.0f}, {sum(asv):.0f} s",
-            f"{middle[1] / middle[0]:.1f}, {sum(asv) / sum(perfkit):.1f} times as long",
-        ]
-    )
 
 
 def name_machines(rows: Iterable[Row]) -> str:
@@ -212,10 +130,9 @@ make peers   # runs what is left of the contest, and writes this page: 80 minute
 
 **Method.** Half of the pairs are identical code; in the others one benchmark does 5 % more of its own work.
 The tools take turns on the same machine ({machines}), in environments built beforehand, with the
-same allocator settings. Pairs and order were fixed on {contest}. {done} of {of} pairs have run. Several rules
-may judge one measurement. Flagged means called slower or faster. Brackets: exact one-sided binomial bounds
-at 95 %. The error is the median absolute difference between the ratio of the slower benchmark and 1.05;
-seconds are wall time per benchmark.
+same allocator settings. Pairs and order were fixed on {contest}. {done} of {of} pairs have run. Flagged means
+called slower or faster. Brackets: exact one-sided binomial bounds at 95 %. The error is the median absolute
+difference between the ratio of the slower benchmark and 1.05; seconds are wall time per benchmark.
 
 ## Six benchmarks of short calls
 """
@@ -228,22 +145,20 @@ _RULES = """
 ## The rules
 
 - perfkit: the gate at margin 2 % with its defaults, checkouts included in its time. A pair is undecided where
-  a benchmark is INCONCLUSIVE or NOT REACHED. "In its own study": gates of [the calibration
-  study](calibration.md).
+  a benchmark is INCONCLUSIVE or NOT REACHED.
 - asv: `asv continuous -a rounds=4 --interleave-rounds`, with its default factor of 1.1 and with 1.02.
   Undecided is what lies beyond the factor and is not significant ("~").
 - pytest-benchmark: `--benchmark-compare-fail` by mean and by minimum. It never calls anything faster.
-- pyperf: `pyperf compare_to`, without a margin and with `--min-speed=2`. Run with `--fast`, on every second
-  pair, since it takes as long as all others together.
-- t-test: twenty fresh processes of each side in turns, and Welch's test of the logarithms at 1 %: a
-  significant difference above 2 %, or the whole 99 % interval beyond 2 %.
+- pyperf: `pyperf compare_to --min-speed=2`; `--fast`, on every second pair, since it takes as long as all
+  others together.
+- t-test: twenty fresh processes of each side in turns, and Welch's test of the logarithms at 1 %.
 
 None but perfkit corrects for many benchmarks.
 """
 _ONCE_MORE = """## perfkit and asv once more
 
-On {day}, when a launch cost perfkit less: the pairs of the six benchmarks, each tool first in every second
-one, on two kinds of machine. perfkit measures until it can decide, so its time follows the noise.
+On {day}, when a launch cost perfkit less, on an Intel Xeon and on an AMD EPYC as above. perfkit measures
+until it can decide, so its time follows the noise.
 
 """
 
@@ -254,12 +169,10 @@ def _pairs_done(outcomes: Sequence[Outcome], plan: Iterable[Pair]) -> int:
     return sum(all((pair.number, tool) in had for tool in pair.tools) for pair in plan)
 
 
-def _table(
-    outcomes: Sequence[Outcome], benchmarks: Sequence[str], studied: Sequence[Judged] = ()
-) -> list[str]:
-    """Return the table of the pairs of some benchmarks: a line for each rule, and one for the study."""
+def _table(outcomes: Sequence[Outcome], benchmarks: Sequence[str]) -> list[str]:
+    """Return the table of the pairs of some benchmarks: a line for each rule."""
     judged = _judged(one for one in outcomes if list(one["benchmarks"]) == list(benchmarks))
-    return [*table_head(_COLUMNS), *map(table_row, _lines([*judged, *studied]))]
+    return [*table_head(_COLUMNS), *map(table_row, _lines(judged))]
 
 
 def _lines(judged: Iterable[Judged]) -> Iterator[list[str]]:
@@ -279,9 +192,11 @@ def _judged(outcomes: Iterable[Outcome]) -> Iterator[Judged]:
     """Yield what each rule found of a contest's outcomes."""
     for one in outcomes:
         for judgement in one.get("judgements", ()):
-            yield Judged(
-                **judgement, benchmark=one["benchmark"], of=len(one["benchmarks"]), wall_s=one["wall_s"]
-            )
+            # Without a margin pyperf answers another question, and flags as many.
+            if not judgement["rule"].endswith("compare_to"):
+                yield Judged(
+                    **judgement, benchmark=one["benchmark"], of=len(one["benchmarks"]), wall_s=one["wall_s"]
+                )
 
 
 def _cells(judged: Sequence[Judged]) -> list[str]:
@@ -291,7 +206,6 @@ def _cells(judged: Sequence[Judged]) -> list[str]:
     hits = sum(one.finds_slowdown for one in slowed)
     return [
         f"{accused}/{len(alike)} ({100 * upper_bound(accused, len(alike)):.0f} %)",
-        f"{sum(one.named for one in alike)}/{sum(one.of for one in alike)}",
         f"{hits}/{len(slowed)} ({100 * lower_bound(hits, len(slowed)):.0f} %)",
         _undecided(judged),
         _error(slowed),

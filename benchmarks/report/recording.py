@@ -1,4 +1,4 @@
-"""Records a failing gate and `perfkit why` in a terminal: a moving picture, and text in the documents.
+"""Records a failing gate and `perfkit why` in a terminal: a moving picture, and text in the README.
 
 `make recording` runs both in a small project. Keys are made up; all else is what the commands print, of long
 ones faster than it was.
@@ -29,7 +29,7 @@ from repositories import Repository, create_repository
 
 ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs/_static/first-gate.svg"
-DOCUMENTS = (ROOT / "README.md", ROOT / "docs/gate.md")
+README = ROOT / "README.md"
 _LINES, _COLUMNS = 28, 80
 # A command is shown for at most so long; then its output stays. Keys come this many seconds apart.
 _LONGEST_S, _READING_S, _KEY_S = 6.0, 5.0, 0.06
@@ -151,7 +151,7 @@ def filled(document: str, scene: Scene) -> str:
 
 
 def main() -> None:
-    """Record the commands, draw the picture, and fill the documents."""
+    """Record the commands, draw the picture, and fill the README."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "classifier"
         Repository(folder, create_repository(folder)).commit(_FILES, "Train a small classifier")
@@ -170,11 +170,10 @@ def main() -> None:
             check=True,
         )
     print(f"{PICTURE}: {PICTURE.stat().st_size / 1000:.0f} kB")
-    for document in DOCUMENTS:
-        text = document.read_text()
-        for scene in scenes:
-            text = filled(text, scene)
-        document.write_text(text)
+    text = README.read_text()
+    for scene in scenes:
+        text = filled(text, scene)
+    README.write_text(text)
 
 
 if __name__ == "__main__":

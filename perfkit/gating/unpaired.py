@@ -19,7 +19,7 @@ from perfkit.stats.components import Spread, pooled_spread, sessions_to_decide, 
 from perfkit.units import counted
 
 # The levels of identical code differ the more, the more time lies between them, up to three quarters of an
-# hour: docs/evidence.md has the table.
+# hour: docs/measured/evidence.md has the figures.
 _LEAST_GAP = timedelta(hours=1)
 # One or two sessions may be unusual ones and not show it: then up to 11 % of real comparisons of identical
 # code accused, however much was known of other commits.
