@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import struct
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from forked_commands import run_perfkit
@@ -22,6 +25,7 @@ from perfkit.model import STEP_TIME, WALL_TIME, Metric, Row
 BASE, HEAD = "b" * 40, "a" * 40
 STEPS = (0.125, 0.25, 0.5)
 LATER = (0.25, 0.375)
+BLOCK, PIECE, WHOLE_OR_LAST = 1 << 15, struct.Struct("<IHB"), (1, 4)
 NAME = "benchmarks/bench_a.py::test_a[1-x]"
 
 
@@ -115,6 +119,7 @@ def test_tensorboard_reads_its_runs(ledger: Path, tmp_path: Path) -> None:
     runs = {tag: {run: points} for run, tags in first.items() for tag, points in tags.items()}
     (steps,) = runs["training/step_time"].values()
     assert list(zip((10, 11, 12), STEPS, strict=True)) == steps
+    assert [[(12, 0.25)]] == list(runs["training/median step_time"].values())
     assert [[(10, 4), (30, 2)]] == list(runs["training/steps per second"].values())
     assert [[(10, 0.0625)]] == list(runs["phases/data wait"].values())
     assert [[(250, 0.25), (750, 0.375)]] == list(runs["training/all_steps"].values())
@@ -130,10 +135,15 @@ def test_mlflow_finds_its_runs(ledger: Path, tmp_path: Path) -> None:
     before = sorted(Path.cwd().iterdir())
     report = export(ledger, "mlflow", tmp_path / "there")
     again = export(ledger, "mlflow", tmp_path / "there")
-
     client = MlflowClient(f"sqlite:///{tmp_path / 'there/mlflow.db'}")
-    experiment = client.get_experiment_by_name("perfkit")
-    runs = {one.data.tags["perfkit.run"]: one for one in client.search_runs([experiment.experiment_id])}
+    experiment = client.get_experiment_by_name("perfkit").experiment_id
+    (cut_off,) = client.search_runs([experiment], "tags.`perfkit.run` = 'train-2'")
+    client.update_run(cut_off.info.run_id, status="RUNNING")
+    mended = export(ledger, "mlflow", tmp_path / "there")
+
+    found = client.search_runs([experiment])
+    runs = {one.data.tags["perfkit.run"]: one for one in found}
+    assert (4, 2) == (len(found), mended.rows)
     assert {"train-1", "train-2", "bench-1", "bench-2"} == set(runs)
     assert (LEFT_OUT, 0, ()) == (report.left_out, again.rows, again.runs)
     assert report.rows == again.left_out["rows of runs that are there already"]
@@ -150,31 +160,44 @@ def test_mlflow_finds_its_runs(ledger: Path, tmp_path: Path) -> None:
     assert before == sorted(Path.cwd().iterdir())
 
 
-def test_mlflow_gets_a_run_anew_that_was_cut_off(ledger: Path, tmp_path: Path) -> None:
-    for library in ("mlflow", "sqlalchemy", "alembic"):
-        pytest.importorskip(library)
-    from mlflow import MlflowClient
-
-    export(ledger, "mlflow", tmp_path)
-    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
-    experiment = client.get_experiment_by_name("perfkit").experiment_id
-    (cut,) = client.search_runs([experiment], "tags.`perfkit.run` = 'train-2'")
-    client.update_run(cut.info.run_id, status="RUNNING")
-    again = export(ledger, "mlflow", tmp_path)
-
-    (kept,) = client.search_runs([experiment], "tags.`perfkit.run` = 'train-2'")
-    assert ("FINISHED", 2) == (kept.info.status, again.rows)
-
-
 def test_wandb_lists_its_offline_runs(ledger: Path, tmp_path: Path) -> None:
     pytest.importorskip("wandb")
 
     report = export(ledger, "wandb", tmp_path)
     again = export(ledger, "wandb", tmp_path)
+    listed = subprocess.run(
+        ["wandb", "sync", "--dry-run"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
 
     files = {file.stem.removeprefix("run-"): file for file in tmp_path.glob("wandb/offline-run-*/*.wandb")}
     assert {"train-1", "train-2", "bench-1", "bench-2"} == set(files)
-    assert (4, 0, ()) == (len(report.runs or ()), again.rows, again.runs)
+    assert set() == {str(file.relative_to(tmp_path)) for file in files.values()} - set(listed.stderr.split())
+    assert (LEFT_OUT, 0, ()) == (report.left_out, again.rows, again.runs)
+    history = {
+        int(step): {one.nested_key[0] if one.nested_key else one.key: one.value_json for one in items}
+        for step, items in _history(files["train-2"])
+    }
+    assert {250: ("0.25", "1024"), 750: ("0.375", "2048")} == {
+        step: (one["training/all_steps"], one["all_steps/memory"]) for step, one in history.items()
+    }
+
+
+def _history(file: Path) -> Iterator[tuple[int, Sequence[Any]]]:
+    """Yield the steps of a file: W&B's records lie in blocks, each piece after its length and kind."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data, place, pieces = file.read_bytes(), 7, b""
+    while place < len(data):
+        if (left := BLOCK - place % BLOCK) < PIECE.size:
+            place += left
+            continue
+        _, length, kind = PIECE.unpack_from(data, place)
+        pieces += data[place + PIECE.size : place + PIECE.size + length]
+        place += PIECE.size + length
+        if kind in WHOLE_OR_LAST:
+            record, pieces = Record.FromString(pieces), b""
+            if record.HasField("history"):
+                yield record.history.step.num, record.history.item
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])

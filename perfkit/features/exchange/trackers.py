@@ -19,7 +19,7 @@ from perfkit.errors import UsageError
 from perfkit.extras import need
 from perfkit.features.exchange.records import grouped, plain_name
 from perfkit.identity import short_run_id
-from perfkit.model import OF_CHANGED_CODE, WALL_TIME, Row
+from perfkit.model import OF_CHANGED_CODE, STEP_TIME, WALL_TIME, Row
 
 # The project or experiment of the runs, where the tracker's own setting names no other.
 _PROJECT = "perfkit"
@@ -128,6 +128,7 @@ def _facts_of(row: Row) -> dict[str, str | None]:
         **row.machine.facts,
         **(row.outcome.benchmark.params if row.source == _TRAINING else {}),
         "machine": row.machine.machine_id,
+        "recorded_at": row.recorded_at.isoformat(),
         "source": row.source,
         "commit": commit.sha,
         "branch": commit.branch,
@@ -146,6 +147,9 @@ def _steps(row: Row) -> Iterator[_Point]:
         yield _Point(name if "/" in name else f"training/{name}", step, value, time)
         if outcome.metric == WALL_TIME and value:
             yield _Point("training/steps per second", step, 1 / value, time)
+    if outcome.metric == STEP_TIME:
+        # Tables of runs show the last value of a series.
+        yield _Point("training/median step_time", step, statistics.median(outcome.values), time)
 
 
 def _of_newest_versions(rows: Iterable[Row]) -> list[Row]:
@@ -207,13 +211,7 @@ def _to_wandb(runs: Sequence[TrackedRun], _out: Path | None) -> Sequence[Tracked
     for run in new:
         # This process is not the one that was measured.
         hidden = dict.fromkeys(("disable_code", "disable_git", "x_disable_meta", "x_disable_stats"), True)
-        settings = wandb.Settings(
-            **hidden,
-            silent=True,
-            console="off",
-            x_save_requirements=False,
-            x_start_time=run.begun.timestamp(),
-        )
+        settings = wandb.Settings(**hidden, silent=True, console="off", x_save_requirements=False)
         # Written elsewhere, so that a run that was cut off is not taken for one that is there.
         with tempfile.TemporaryDirectory(dir=place) as folder:
             with wandb.init(
@@ -235,6 +233,7 @@ def _to_wandb(runs: Sequence[TrackedRun], _out: Path | None) -> Sequence[Tracked
 
 def _to_mlflow(runs: Sequence[TrackedRun], out: Path | None) -> Sequence[TrackedRun]:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
     from mlflow import MlflowClient
     from mlflow.entities import Metric
 
