@@ -188,7 +188,7 @@ def export_rows(request: ExportRequest) -> ExportReport:
     if not rows:
         raise UsageError(f"no row of {request.ledger} is meant by these filters; see `perfkit ledger list`")
     if request.format in trackers.TRACKERS:
-        tracked, reasons = trackers.track(rows, request.format, request.out)
+        tracked, reasons = trackers.track(rows, request.format, request.out, start=request.start)
         return ExportReport(
             rows=sum(run.rows for run in tracked),
             files=(),

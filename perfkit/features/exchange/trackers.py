@@ -10,7 +10,7 @@ import re
 import statistics
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -19,7 +19,10 @@ from perfkit.errors import UsageError
 from perfkit.extras import need
 from perfkit.features.exchange.records import grouped, plain_name
 from perfkit.identity import short_run_id
+from perfkit.ledger.history.trends import Order
 from perfkit.model import OF_CHANGED_CODE, STEP_TIME, WALL_TIME, Row
+from perfkit.model.history import CommitFacts
+from perfkit.repo.commits import commit_facts
 
 # The project or experiment of the runs, where the tracker's own setting names no other.
 _PROJECT = "perfkit"
@@ -49,10 +52,13 @@ class TrackedRun:
     rows: int
 
 
-def track(rows: Sequence[Row], tool: str, out: Path | None) -> tuple[Sequence[TrackedRun], Counter[str]]:
+def track(
+    rows: Sequence[Row], tool: str, out: Path | None, *, start: Path
+) -> tuple[Sequence[TrackedRun], Counter[str]]:
     """Write rows as runs of a tracker, and return these with what was left out.
 
-    A run that the tracker has already is left out; in TensorBoard it is replaced.
+    A run that the tracker has already is left out; in TensorBoard it is replaced. Commits are looked up
+    around ``start``.
 
     Raises:
         UsageError: the tracker's library is missing, or refuses a run.
@@ -60,7 +66,7 @@ def track(rows: Sequence[Row], tool: str, out: Path | None) -> tuple[Sequence[Tr
     libraries, write = TRACKERS[tool]
     need(*libraries, by=f"--format {tool}")
     left_out = Counter(filter(None, map(_reason_against, rows)))
-    kept = [row for row in rows if not _reason_against(row)]
+    kept = [row for row in _in_order(rows, start) if not _reason_against(row)]
     in_tensorboard = write is _to_tensorboard
     runs = list(_runs_of(kept, merges=in_tensorboard))
     folder = out or Path("runs" if in_tensorboard else ".")
@@ -77,6 +83,13 @@ def track(rows: Sequence[Row], tool: str, out: Path | None) -> tuple[Sequence[Tr
     return written, left_out
 
 
+def _in_order(rows: Sequence[Row], start: Path) -> list[Row]:
+    """Return rows by the places of their commits in history, and each commit's as they were recorded."""
+    commits = {row.commit.sha: CommitFacts(sha=row.commit.sha, time=row.commit.time) for row in rows}
+    order = Order.of((commits | commit_facts(start, commits)).values())
+    return sorted(rows, key=lambda row: (order.place(row.commit.sha), row.recorded_at))
+
+
 def _reason_against(row: Row) -> str:
     outcome = row.outcome
     if outcome.status != "ok" or not outcome.is_measured or not all(map(math.isfinite, outcome.values)):
@@ -86,7 +99,7 @@ def _reason_against(row: Row) -> str:
     return "rows of uncommitted changes" if row.commit.dirty and row.source != _TRAINING else ""
 
 
-def _runs_of(rows: Iterable[Row], *, merges: bool) -> Iterator[TrackedRun]:
+def _runs_of(rows: Sequence[Row], *, merges: bool) -> Iterator[TrackedRun]:
     """Yield the runs of rows; with ``merges`` all benchmarks of a machine are one."""
 
     def key(row: Row) -> tuple[str, str]:
@@ -117,7 +130,7 @@ def _facts(rows: Sequence[Row]) -> dict[str, str]:
     shared = {
         name: text for name, text in first.items() if text and all(text == one.get(name) for one in others)
     }
-    commits = " ".join(sha[:_SHA_DIGITS] for sha in _commits(rows))
+    commits = " ".join(dict.fromkeys(row.commit.sha[:_SHA_DIGITS] for row in rows))
     return shared if "commit" in shared else {**shared, "commits": commits}
 
 
@@ -152,32 +165,24 @@ def _steps(row: Row) -> Iterator[_Point]:
         yield _Point("training/median step_time", step, statistics.median(outcome.values), time)
 
 
-def _of_newest_versions(rows: Iterable[Row]) -> list[Row]:
+def _of_newest_versions(rows: Sequence[Row]) -> list[Row]:
     """Return the rows of benchmarks as they are now: one that was changed begins anew."""
-    ordered = sorted(rows, key=lambda row: (row.commit.time or row.recorded_at, row.recorded_at))
-    newest = {row.outcome.benchmark.name: row.outcome.benchmark.version for row in ordered}
-    return [row for row in ordered if newest[row.outcome.benchmark.name] == row.outcome.benchmark.version]
+    newest = {row.outcome.benchmark.name: row.outcome.benchmark.version for row in rows}
+    return [row for row in rows if newest[row.outcome.benchmark.name] == row.outcome.benchmark.version]
 
 
 def _means(rows: Sequence[Row]) -> Iterator[_Point]:
-    """Yield the mean of each benchmark and metric at each commit, whose step is its place in time."""
-    times = _commits(rows)
-    places = {sha: place for place, sha in enumerate(times)}
+    """Yield the mean of each benchmark and metric at each commit, whose step is its place among these."""
+    places = {sha: place for place, sha in enumerate(dict.fromkeys(row.commit.sha for row in rows))}
 
     def key(row: Row) -> tuple[str, str]:
         return row.commit.sha, f"{row.outcome.benchmark.name}/{row.outcome.metric.name}"
 
     for alike in grouped(rows, key):
-        sha, tag = key(alike[0])
+        (sha, tag), first = key(alike[0]), alike[0]
         outcomes = [row.outcome for row in alike]
         means = [one.summary.mean if one.summary else statistics.fmean(one.values) for one in outcomes]
-        yield _Point(tag, places[sha], statistics.fmean(means), times[sha])
-
-
-def _commits(rows: Iterable[Row]) -> dict[str, datetime]:
-    """Return the commits of rows with their times, oldest first."""
-    times = {row.commit.sha: row.commit.time or row.recorded_at for row in rows}
-    return dict(sorted(times.items(), key=lambda item: (item[1], item[0])))
+        yield _Point(tag, places[sha], statistics.fmean(means), first.commit.time or first.recorded_at)
 
 
 def _to_tensorboard(runs: Sequence[TrackedRun], _out: Path | None) -> Sequence[TrackedRun]:
