@@ -12,12 +12,17 @@ from perfkit.errors import UsageError
 
 # The extra of perfkit that brings each library, by the name that code imports.
 EXTRAS: Mapping[str, str] = {
+    "alembic": "mlflow",
     "line_profiler": "profile",
     "mcp": "mcp",
+    "mlflow": "mlflow",
     "pandas": "pandas",
     "pynvml": "gpu",
     "snakeviz": "profile",
+    "sqlalchemy": "mlflow",
+    "tensorboard": "tensorboard",
     "torch": "torch",
+    "wandb": "wandb",
 }
 
 

@@ -40,7 +40,7 @@ from perfkit.units import counted, human_bytes, human_percent, human_seconds
 _PREFIX = "training:"
 # The metric of a phase is named by this and the phase.
 _PART = "time in "
-# The metric of all steps after the plan: medians of blocks, in order.
+# The metric of all steps after the plan: medians of blocks, in order; others of them begin with it.
 ALL_STEPS = "all_steps"
 _WORTH_NAMING = 0.01
 # What is called with each step, which the following of all steps takes over.
@@ -169,18 +169,31 @@ class TrainingRecord:
                 self._line = f"{self._line}; its later steps were not filed: {error}"
 
     def _file_run(self, found: RunFindings | None) -> None:
-        """File all steps after the plan in one row, as a trace of medians."""
+        """File all steps after the plan, as traces of their medians, their waits and memory."""
         if found is None or self._place is None:
             return
-        summary = _run_in_words(found)
-        outcome = Outcome(
-            benchmark=self._benchmark,
-            metric=Metric(name=ALL_STEPS, unit="s"),
-            loops=found.blocks[0].steps,
-            values=tuple(one.median_s for one in found.blocks),
-            message=summary,
-        )
-        self._add([outcome])
+        summary, blocks = _run_in_words(found), found.blocks
+        traces = {
+            Metric(name=ALL_STEPS, unit="s"): [one.median_s for one in blocks],
+            Metric(name=f"{ALL_STEPS}: data wait share", unit="1"): [
+                one.wait_s / one.total_s for one in blocks
+            ],
+            Metric(name=f"{ALL_STEPS}: memory", unit="B"): [one.resident for one in blocks],
+            Metric(name=f"{ALL_STEPS}: device memory", unit="B"): [one.device for one in blocks],
+        }
+        outcomes = [
+            Outcome(
+                benchmark=self._benchmark,
+                metric=metric,
+                warmup=sum(steps for _, steps in self._plan.turns()),
+                loops=blocks[0].steps,
+                values=tuple(values),
+                message=summary,
+            )
+            for metric, values in traces.items()
+            if any(values)
+        ]
+        self._add(outcomes)
         self._line = f"{self._line}; {summary}"
 
     @property

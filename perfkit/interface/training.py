@@ -26,8 +26,8 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
     ``run.step()`` at the end of each. What runs between two loops, or ``with run.pause():``, belongs to no
     step, and neither do evaluations, rollouts and checkpoints. After ``warmup`` steps, ``steps`` are timed,
     ``balance`` others are watched by turns with these, phase by phase, and with ``counts`` three are counted;
-    then all is filed. Every later step is timed too, at less than a microsecond each: one row is filed when
-    the program ends, or by ``finish()``, and lasting changes, drift and leaks are named.
+    then all is filed. Every later step is timed too, at less than a microsecond each: a few rows are filed
+    when the program ends, or by ``finish()``, and lasting changes, drift and leaks are named.
 
     An ``Accelerator`` gives its rank, its precision and its accumulation. These, the batch's size and what
     ``work`` has are how much work a step is: other amounts begin a new history. No error in here stops the

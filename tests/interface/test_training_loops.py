@@ -98,8 +98,11 @@ def test_all_later_steps_are_one_row_with_a_leak_and_its_line(capsys: pytest.Cap
             optimizer.step()
     run.finish()
 
-    row = _rows()["all_steps"]
-    assert 500 == row.outcome.loops
+    rows = _rows()
+    row, memory = rows["all_steps"], rows["all_steps: memory"]
+    assert (500, 11) == (row.outcome.loops, row.outcome.warmup)
+    assert memory.outcome.values[-1] > memory.outcome.values[0] > 0
+    assert "all_steps: device memory" not in rows
     assert len(row.outcome.values) in (16, 17)
     assert "memory grows by" in str(row.outcome.message)
     assert "steps after that" in capsys.readouterr().err

@@ -35,6 +35,7 @@ def register(app: typer.Typer) -> None:
             "perfkit ledger export --format csv --out results.csv",
             "perfkit ledger export --format asv --out asv-results",
             "perfkit ledger export --format pytest-benchmark --commit HEAD --out .benchmarks/perfkit",
+            "perfkit ledger export --format tensorboard",
         ),
     )(export)
 
@@ -86,13 +87,17 @@ def import_(
 def export(
     *,
     format_: Annotated[
-        str, typer.Option("--format", metavar="NAME", help="csv, json, asv or pytest-benchmark.")
+        str,
+        typer.Option(
+            "--format", metavar="NAME", help="csv, json, asv, pytest-benchmark, tensorboard, wandb or mlflow."
+        ),
     ],
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="A file, or a new folder for asv and pytest-benchmark (default: standard output).",
+            help="A file, or a new folder for asv and pytest-benchmark (default: standard output); for "
+            "tensorboard, wandb and mlflow the folder that they look in (default: runs, . and MLflow's own).",
         ),
     ] = None,
     benchmark: Annotated[
@@ -116,7 +121,8 @@ def export(
     """Write rows of the ledger in a format that other tools read.
 
     csv and json have all columns of each row. asv gets a folder of results, and pytest-benchmark a file for
-    each run and commit, with times alone.
+    each run and commit, with times alone. tensorboard, wandb (offline) and mlflow get a run for each run of
+    the ledger: the steps of trainings, and the means of benchmarks.
     """
     from perfkit.features.exchange.command import EXPORT_FORMATS, ExportRequest, export_rows
 
@@ -145,6 +151,9 @@ def _show_export(report: ExportReport, out: Path | None) -> None:
         # A file and a pipe get a sign that steers a terminal as it is: CSV has no other spelling of it.
         is_seen = sys.stdout.isatty()
         write_text(visible_lines(report.text) if is_seen else report.text)
+    elif report.runs is not None:
+        place = "" if out is None else f": {out}"
+        typer.echo(f"wrote {counted(report.rows, 'row')} into {counted(len(report.runs), 'run')}{place}")
     else:
         typer.echo(f"wrote {counted(report.rows, 'row')} into {counted(len(report.files), 'file')}: {out}")
     for what, count in report.left_out.items():

@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 from perfkit.bounded import read_bytes
 from perfkit.commands.text_files import replace_texts
 from perfkit.errors import LedgerError, NotMeasuredError, RepositoryError, RunInterruptedError, UsageError
-from perfkit.features.exchange import asv, pytest_benchmark
+from perfkit.features.exchange import asv, pytest_benchmark, trackers
 from perfkit.features.exchange.asv import AsvContext
 from perfkit.features.exchange.formats import Format, format_of, read
 from perfkit.features.exchange.records import (
@@ -63,7 +63,7 @@ def _cell(value: object) -> object:
     return json.dumps(value) if isinstance(value, (list, dict)) else value
 
 
-ExportFormat = Literal["csv", "json", "asv", "pytest-benchmark"]
+ExportFormat = Literal["csv", "json", "asv", "pytest-benchmark", "tensorboard", "wandb", "mlflow"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 # These are a folder of files each.
 _FOLDERS: Mapping[ExportFormat, Callable[[Sequence[Row]], Written]] = {
@@ -172,12 +172,13 @@ class ExportRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportReport:
-    """What was written: ``text`` is for standard output, None where files were written."""
+    """What was written: ``text`` is for standard output, None where files, or ``runs`` of a tracker, were."""
 
     rows: int
     files: tuple[str, ...]
     left_out: Mapping[str, int]
     text: str | None = None
+    runs: tuple[str, ...] | None = None
 
 
 @reading_only()
@@ -186,6 +187,14 @@ def export_rows(request: ExportRequest) -> ExportReport:
     rows = _selected(request)
     if not rows:
         raise UsageError(f"no row of {request.ledger} is meant by these filters; see `perfkit ledger list`")
+    if request.format in trackers.TRACKERS:
+        tracked, reasons = trackers.track(rows, request.format, request.out, start=request.start)
+        return ExportReport(
+            rows=sum(run.rows for run in tracked),
+            files=(),
+            left_out=+reasons,
+            runs=tuple(run.name for run in tracked),
+        )
     writer = _FOLDERS.get(request.format)
     if writer is None:
         records = map(to_record, rows)
@@ -195,8 +204,8 @@ def export_rows(request: ExportRequest) -> ExportReport:
         written = writer(rows)
     left_out = {what: count for what, count in written.left_out.items() if count}
     if not written.files:
-        reasons = " and ".join(left_out)
-        raise NotMeasuredError(f"{request.format} has no place for any of these {len(rows)} rows: {reasons}")
+        why = " and ".join(left_out)
+        raise NotMeasuredError(f"{request.format} has no place for any of these {len(rows)} rows: {why}")
     kept = len(rows) - sum(left_out.values())
     if request.out is None:
         if len(written.files) > 1:
