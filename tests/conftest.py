@@ -16,6 +16,7 @@ from hypothesis import settings
 from repositories import Repository, create_repository
 
 from perfkit.profiling.passes.launch import PassLauncher
+from perfkit.runner.lockstep import launcher as launcher_module
 
 ROOT = Path(__file__).parent.parent
 pytest_plugins = ["pytester"]
@@ -69,7 +70,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Compiling it anew would take each of these processes longer than all that it does besides.
     """
-    if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
+    if not sys.dont_write_bytecode:
+        return
+    # Of the tests, and of what they import here, pytest has bytecode of its own as well.
+    sys.dont_write_bytecode = False
+    if not hasattr(config, "workerinput"):
         compileall.compile_dir(ROOT / "perfkit", quiet=2)
         _keep_what_pytest_compiles()
 
@@ -91,6 +96,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take longest, and leave all others in their order."""
     ranks = {name: rank for rank, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_fork_server_at_once() -> Iterator[None]:
+    """Leave the core on which a second one would be raised ahead of time to other tests."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(launcher_module, "_STARTED_TOGETHER", 1)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -118,7 +131,7 @@ def launcher() -> Iterator[PassLauncher]:
 def one_launcher(launcher: PassLauncher) -> Iterator[None]:
     """Let commands that run in this process fork their passes from one process, which has imported torch."""
     with pytest.MonkeyPatch.context() as patched:
-        for command in ("profile", "explain"):
-            name = f"perfkit.commands.{command}.PassLauncher"
+        for module in ("commands.profile", "commands.explain", "features.why.causes"):
+            name = f"perfkit.{module}.PassLauncher"
             patched.setattr(name, lambda: contextlib.nullcontext(launcher))
         yield

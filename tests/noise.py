@@ -136,22 +136,30 @@ class Decisions:
 
 
 def decide(
-    logs: FloatArray, *, margin: float, policy: Policy = POLICY, truth: float = 1.0, each: int = 1
+    logs: FloatArray, *, margin: float, policy: Policy = POLICY, truth: float | None = None, each: int = 1
 ) -> Decisions:
     """Judge every series at every look, stopping at the first that decides, as the gate does.
 
-    ``truth`` is the true ratio; the log ratios already hold it. A generation has ``each`` launches.
+    ``truth`` is the true ratio, which the log ratios already hold; with it, the looks at which an interval
+    misses it are noticed, those after the decision included. A generation has ``each`` launches.
     """
     regressed, improved, unchanged = (np.full(len(logs), UNDECIDED) for _ in range(3))
     missed = np.zeros(len(logs), dtype=bool)
+    looked_at = np.arange(len(logs))
     for look in (look for look in policy.looks if look <= logs.shape[1]):
-        interval = look_interval(logs[:, :look], generations(look, each), policy, error=policy.error_at(look))
+        seen = logs[looked_at, :look]
+        interval = look_interval(seen, generations(look, each), policy, error=policy.error_at(look))
         low, high = (np.exp(interval.centre + sign * interval.half_width) for sign in (-1, 1))
-        missed |= (low > truth) | (high < truth)
-        open_still = regressed + improved + unchanged == UNDECIDED
-        regressed[open_still & (low > 1 + margin)] = look
-        improved[open_still & (high < 1 - margin)] = look
-        unchanged[open_still & (low > 1 - margin) & (high < 1 + margin)] = look
+        is_open = (regressed + improved + unchanged)[looked_at] == UNDECIDED
+        regressed[looked_at[is_open & (low > 1 + margin)]] = look
+        improved[looked_at[is_open & (high < 1 - margin)]] = look
+        unchanged[looked_at[is_open & (low > 1 - margin) & (high < 1 + margin)]] = look
+        if truth is not None:
+            missed[looked_at] |= (low > truth) | (high < truth)
+        else:
+            looked_at = np.flatnonzero(regressed + improved + unchanged == UNDECIDED)
+            if not looked_at.size:
+                break
     return Decisions(regressed=regressed, improved=improved, unchanged=unchanged, missed=missed)
 
 

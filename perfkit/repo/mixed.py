@@ -31,7 +31,7 @@ from perfkit.repo.environments import (
 from perfkit.runner.commands import Interpreter
 
 _PROBE = """
-import base64, hashlib, json, os, re, sys
+import base64, csv, hashlib, json, os, re, sys
 from importlib import metadata
 from urllib.parse import unquote, urlsplit
 
@@ -48,20 +48,29 @@ def sources(top):
             if file.endswith((".py", ".so")):
                 yield os.path.join(folder, file)
 
+def files_of(one):
+    # The library makes an object for each file: of 40,000 that takes longer than all else here.
+    record = one.read_text("RECORD")
+    if not record:
+        return None if one.files is None else [(str(file), "") for file in one.files]
+    return [(line[0], line[1].partition("=")[2]) for line in csv.reader(record.splitlines()) if line]
+
+is_other = re.compile("__pycache__|/bin/|[.]dist-info/(?!METADATA$|entry_points.txt$)").search
+
 def content(one, files, source):
     # Hashes were listed when a package was installed; files that were written later are hashed anew.
     if source:
         found = [(os.path.relpath(file, source), hash_of(file)) for file in sources(source)]
     else:
-        listed = [file for file in files if str(file).endswith(".dist-info/RECORD")]
-        then = os.stat(one.locate_file(listed[0])).st_mtime_ns if listed else 0
+        top = os.path.join(one.locate_file(""), "")
+        listed = [name for name, _ in files if name.endswith(".dist-info/RECORD")]
+        then = os.stat(top + listed[0]).st_mtime_ns if listed else 0
         found = []
-        for file in files:
-            place, name = os.path.join(one.locate_file(""), str(file)), str(file)
-            is_other = re.search("__pycache__|/bin/|[.]dist-info/(?!METADATA$|entry_points.txt$)", name)
-            if not is_other and os.path.isfile(place) and os.access(place, os.R_OK):
-                is_listed = file.hash and os.stat(place).st_mtime_ns <= then
-                found.append((name, file.hash.value if is_listed else hash_of(place)))
+        for name, known in files:
+            place = os.path.join(top, name)
+            if not is_other(name) and os.path.isfile(place) and os.access(place, os.R_OK):
+                is_listed = known and os.stat(place).st_mtime_ns <= then
+                found.append((name, known if is_listed else hash_of(place)))
     return hashlib.sha256(repr(sorted(found)).encode()).hexdigest()
 
 found, hidden, folders = {}, [], []
@@ -70,14 +79,15 @@ for one in metadata.distributions():
     folder = os.path.realpath(one.locate_file(""))
     if folder not in folders:
         folders.append(folder)
-    files = None if one.files is None else [str(file) for file in one.files]
-    package = {"version": one.version, "folder": folder, "files": files, "requires": one.requires or []}
+    files = files_of(one)
+    names = None if files is None else [file for file, _ in files]
+    package = {"version": one.version, "folder": folder, "files": names, "requires": one.requires or []}
     if name and name not in found:
         direct = json.loads(one.read_text("direct_url.json") or "{}")
         is_editable = direct.get("dir_info", {}).get("editable")
         source = unquote(urlsplit(direct["url"]).path) if is_editable else ""
         package["source"], package["commit"] = source, direct.get("vcs_info", {}).get("commit_id", "")
-        package["content"] = content(one, one.files or (), source)
+        package["content"] = content(one, files or (), source)
         found[name] = package
     elif name:
         hidden.append(package)
@@ -104,6 +114,12 @@ class _Package:
     content: str = ""
     commit: str = ""
     source: str = ""
+
+    @functools.cached_property
+    def tops(self) -> frozenset[str]:
+        """Its files and folders at the top of the folder."""
+        tops = {file.partition("/")[0] for file in self.files or ()}
+        return frozenset(tops - {"..", "__pycache__", ""})
 
     @property
     def build(self) -> str:
@@ -327,7 +343,7 @@ class Mixtures:
         """Return what no package of a side owns, such as files that were put there by hand."""
         known = self._content[side]
         shared = self._shared_tops()
-        owned = {(one.folder, top) for one in (*known.packages.values(), *known.hidden) for top in _tops(one)}
+        owned = {(one.folder, top) for one in (*known.packages.values(), *known.hidden) for top in one.tops}
         return [
             entry
             for folder in known.folders
@@ -363,7 +379,7 @@ class Mixtures:
     def _shared_tops(self) -> frozenset[str]:
         """Return the files and folders at the top that several packages have parts of."""
         found = [
-            Counter((one.folder, top) for one in self._content[side].packages.values() for top in _tops(one))
+            Counter((one.folder, top) for one in self._content[side].packages.values() for top in one.tops)
             for side in SIDES
         ]
         return frozenset(top for one in found for (_, top), many in one.items() if many > 1)
@@ -393,14 +409,9 @@ def _name_of(text: str) -> str | None:
     return canonicalize_name(one.name)
 
 
-def _tops(one: _Package) -> set[str]:
-    tops = {file.split("/", 1)[0] for file in one.files or ()}
-    return tops - {"..", "__pycache__", ""}
-
-
 def _link_package(one: _Package, shared: Collection[str], site: Path) -> None:
     folder = Path(one.folder)
-    for top in _tops(one) - set(shared):
+    for top in one.tops - set(shared):
         _link(folder / top, site / top)
     for file in one.files or ():
         top, _, rest = file.partition("/")

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked_commands import run_perfkit
+from forked_commands import run_here
 
 from perfkit.features.why.causes import WhyReport, report_of
 from perfkit.model import PassSummary
 from perfkit.model.samples import BACKWARD, DATA, MODEL, UPDATE, WAIT, LineSample, LoopSamples, OwnLine
 from perfkit.profiling.passes.changes import Trial
 from perfkit.profiling.passes.exchange import PassResult
+
+pytestmark = pytest.mark.usefixtures("one_launcher")
 
 SCRIPT = """
 import torch
@@ -69,10 +71,17 @@ def _asked(*more: LineSample, **fields: Any) -> WhyReport:  # noqa: ANN401 (fiel
     return report_of("train.py", summary, found, counts=PassResult(), memory=PassResult())
 
 
+@pytest.fixture
+def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the passes that follow a loop to its end, or for a while, end sooner."""
+    monkeypatch.setattr("perfkit.features.why.causes._LIMIT_S", 6.0)
+
+
+@pytest.mark.usefixtures("_brief")
 def test_a_real_loop_is_asked_by_the_command(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
 
-    done = run_perfkit("why", "train.py", "--steps", "300", "--json", "why.json", cwd=tmp_path)
+    done = run_here("why", "train.py", "--steps", "300", "--json", "why.json", cwd=tmp_path)
 
     assert 0 == done.returncode, done.stderr
     report = json.loads((tmp_path / "why.json").read_text())
@@ -88,7 +97,7 @@ def test_a_real_loop_is_asked_by_the_command(tmp_path: Path) -> None:
 def test_too_few_steps_are_no_answer(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT.replace("range(1000000)", "range(0)"))
 
-    done = run_perfkit("why", "train.py", cwd=tmp_path)
+    done = run_here("why", "train.py", cwd=tmp_path)
 
     assert 4 == done.returncode
     assert "--step-at FILE:LINE" in done.stderr
@@ -157,6 +166,7 @@ def test_a_short_wait_that_workers_would_not_save_is_no_bound() -> None:
     assert "input-bound" not in report.verdict
 
 
+@pytest.mark.usefixtures("_brief")
 def test_a_change_is_tried_beside_the_loop(tmp_path: Path) -> None:
     text = """
 import torch
@@ -170,7 +180,7 @@ for step in range(1000000):
 """
     (tmp_path / "train.py").write_text(text)
 
-    done = run_perfkit("why", "train.py", "--steps", "100", "--try", "--json", "why.json", cwd=tmp_path)
+    done = run_here("why", "train.py", "--steps", "100", "--try", "--json", "why.json", cwd=tmp_path)
 
     assert 0 == done.returncode, done.stderr
     report = json.loads((tmp_path / "why.json").read_text())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,19 @@ from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
 from perfkit.runner.lockstep.tracing import Ran, SideTrace, trace_sides
 
 
-def _decide(change: Change, folder: Path, *, variants: int = 0) -> Decision:
+@pytest.fixture(scope="module")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
+    """Return a launcher whose fork server has imported pytest once for all changes."""
+    folder = tmp_path_factory.mktemp("launches")
+    roots: dict[Side, Path] = {side: folder / side for side in SIDES}
+    for root in roots.values():
+        root.mkdir()
+    trees = MeasuredTrees(roots=roots, origins=(), paths=(BENCH,))
+    with Launcher(trees, folder=folder, environment=os.environ, seed=1, preload=[]) as launcher:
+        yield launcher
+
+
+def _decide(change: Change, folder: Path, launcher: Launcher, *, variants: int = 0) -> Decision:
     """Write both sides of a change, trace them, and decide which benchmarks it can affect."""
     roots: dict[Side, Path] = {side: folder / side for side in SIDES}
     for side, root in roots.items():
@@ -24,7 +37,6 @@ def _decide(change: Change, folder: Path, *, variants: int = 0) -> Decision:
         change.write(side, root)
     launches = folder / "launches"
     launches.mkdir()
-    trees = MeasuredTrees(roots=roots, origins=(), paths=(BENCH,))
     text = (roots["head"] / BENCH).read_text()
     nodes = [f"{BENCH}::{name}" for name in ("test_a", "test_it") if f"def {name}" in text]
     nodes = [f"{BENCH}::test_it[10]"] if "parametrize" in text else nodes
@@ -35,7 +47,9 @@ def _decide(change: Change, folder: Path, *, variants: int = 0) -> Decision:
             )
             (root / BENCH).write_text(marked)
         nodes = [f"{BENCH}::test_it[{number}]" for number in range(variants)]
-    with Launcher(trees, folder=launches, environment=os.environ, seed=1, preload=[], cores=1) as launcher:
+    # What was found of other trees means nothing here.
+    launcher.folder, launcher.serves, launcher.why_not_served = launches, False, None
+    with launcher.on_other_trees(roots):
         traces = trace_sides(launcher, nodes, roots, seconds=20, limit_s=20)
 
     def read(side: Side, file: str) -> bytes | None:
@@ -54,17 +68,17 @@ _TRIED = [
 
 
 @pytest.mark.parametrize("name", _TRIED)
-def test_a_hidden_change_affects_the_benchmark(name: str, tmp_path: Path) -> None:
+def test_a_hidden_change_affects_the_benchmark(name: str, tmp_path: Path, launcher: Launcher) -> None:
     """Nothing that may run differently is called the same code."""
-    decision = _decide(_EVERY[name], tmp_path)
+    decision = _decide(_EVERY[name], tmp_path, launcher)
 
     assert {} == dict(decision.same)
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_a_harmless_change_affects_nothing(name: str, tmp_path: Path) -> None:
+def test_a_harmless_change_affects_nothing(name: str, tmp_path: Path, launcher: Launcher) -> None:
     """Comments, documents and code that nothing runs need no timing."""
-    decision = _decide(HARMLESS[name], tmp_path)
+    decision = _decide(HARMLESS[name], tmp_path, launcher)
 
     assert {} == dict(decision.affected)
 
@@ -83,8 +97,8 @@ def test_what_was_not_traced_is_not_known(traced: tuple[str, ...]) -> None:
 
 # So many are traced on head alone.
 @pytest.mark.parametrize("name", ["function", "method gone", "comment"])
-def test_many_benchmarks_are_decided_alike(name: str, tmp_path: Path) -> None:
+def test_many_benchmarks_are_decided_alike(name: str, tmp_path: Path, launcher: Launcher) -> None:
     """What head lacks is not taken to be unused where base was not traced."""
-    decision = _decide({**_EVERY, **HARMLESS}[name], tmp_path, variants=101)
+    decision = _decide({**_EVERY, **HARMLESS}[name], tmp_path, launcher, variants=101)
 
     assert (101 if name in HARMLESS else 0) == len(decision.same)

@@ -87,8 +87,9 @@ def test_it(benchmark, tmp_path):
 
 @pytest.mark.parametrize(("cores", "raised"), [(1.5, 1), (2, 2)])
 def test_a_second_fork_server_is_started_where_a_core_is_free(
-    trees: TwoTrees, cores: float, raised: int
+    trees: TwoTrees, cores: float, raised: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("perfkit.runner.lockstep.launcher._STARTED_TOGETHER", 2)
     with trees.launcher(environment=PLAIN, cores=cores) as launcher:
         first = visit(trees, launcher, "head")[0]
         logs = [*trees.folder.glob("fork-server-*.log")]
@@ -143,12 +144,19 @@ addopts = "-p no:hypothesispytest"
 """
 
 
-@pytest.mark.parametrize(("disabled", "loaded"), [("", {"_hypothesis_pytestplugin"}), ("1", set())])
+@pytest.mark.parametrize(
+    ("variable", "value", "loaded"),
+    [
+        ("PYTEST_ADDOPTS", "-p no:anyio", {"_hypothesis_pytestplugin"}),
+        ("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:anyio", set()),
+        ("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1", set()),
+    ],
+)
 def test_plugins_of_pytest_are_loaded_before_the_fork(
-    trees: TwoTrees, disabled: str, loaded: set[str]
+    trees: TwoTrees, variable: str, value: str, loaded: set[str]
 ) -> None:
     trees.write({"pyproject.toml": WITHOUT_HYPOTHESIS})
-    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": disabled}
+    environment = {**os.environ, variable: value}
     with trees.launcher(environment=environment) as launcher:
         output, listing = visit(trees, launcher, "head")
 
@@ -232,6 +240,7 @@ def test_what_the_benchmarks_files_of_both_sides_import_is_loaded_before_the_for
     assert expected == expected_imports(trees.roots, ["benchmarks"])
     assert () == expected_imports(trees.roots, [])
 
+    trees.write({"benchmarks/bench_local.py": ""})
     trees.benchmarks(PROGRAM + "import wave\n")
     with trees.launcher(preload=None) as launcher:
         output, _ = visit(trees, launcher, "head")

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import functools
 import importlib.metadata
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -164,18 +165,19 @@ def _read(item: Message) -> Found:
 
 # Reading the files of a suite should take no longer than importing what they import.
 _MOST_FILES_READ = 100
+_BLOCKED = re.compile(r"-p[ =]?no:(\S+)")
 # Making the first optimizer imports this, which takes as long as importing torch.
 _BY_OPTIMIZERS = "torch._dynamo"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plugins:
-    """The installed plugins of pytest: the modules that it loads, and the packages that come with them.
+    """The installed plugins of pytest: their modules by name, and the packages that come with them.
 
     pytest rewrites the assertions of all modules of these packages.
     """
 
-    modules: tuple[str, ...]
+    modules: Mapping[str, str]
     packages: tuple[str, ...]
 
 
@@ -187,12 +189,20 @@ def plugins() -> Plugins:
         for distribution in importlib.metadata.distributions()
         if (entries := distribution.entry_points.select(group="pytest11"))
     ]
-    modules = tuple(dict.fromkeys(entry.module for _, entries in found for entry in entries))
+    modules = {entry.name: entry.module for _, entries in found for entry in entries}
     files = (file for distribution, _ in found for file in distribution.files or ())
     # An editable installation lists no file of its packages.
     names = {file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py"}
-    names |= {module.partition(".")[0] for module in modules}
+    names |= {module.partition(".")[0] for module in modules.values()}
     return Plugins(modules=modules, packages=tuple(sorted(filter(str.isidentifier, names))))
+
+
+def loaded_plugins(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the modules of the installed plugins that these variables let pytest load."""
+    if environment.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD"):
+        return ()
+    blocked = _BLOCKED.findall(environment.get("PYTEST_ADDOPTS", ""))
+    return tuple(dict.fromkeys(one for name, one in plugins().modules.items() if name not in blocked))
 
 
 def expected_imports(roots: Mapping[Side, Path], paths: Sequence[str]) -> tuple[str, ...]:

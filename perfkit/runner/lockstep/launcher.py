@@ -43,6 +43,7 @@ from perfkit.runner.lockstep.collection import (
     expected_imports,
     holds_benchmarks_alone,
     ignore_log,
+    loaded_plugins,
     plugins,
     read_listing,
 )
@@ -149,9 +150,8 @@ class Launcher:
         self.layout = 0
         self._extends_preload = preload is None
         self._modules: tuple[str, ...] = ()
-        autoload = not environment.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
         shared = expected_imports(trees.roots, trees.paths) if preload is None else preload
-        self._preload_also([*HARNESS, *(plugins().modules if autoload else ()), *shared])
+        self._preload_also([*HARNESS, *loaded_plugins(environment), *shared])
         self.residents = Residents()
         self._stack = ExitStack()
         self._source: Source | None = None
