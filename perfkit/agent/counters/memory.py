@@ -247,13 +247,18 @@ class SavedTensors:
                 self._set()
 
     def _pack(self, tensor: Any) -> Packed:  # noqa: ANN401 (a tensor)
+        guarded = self._watching.guarded
         if self._watching.on:
-            with no_overrides():
-                self._note(tensor, sys._getframe().f_back)  # noqa: SLF001 (the documented way to the caller)
+            guarded(self._note)(tensor, sys._getframe().f_back)  # noqa: SLF001 (the documented way to the caller)
         # Keeping the tensor itself would make a cycle: it refers to the graph node that saves it.
-        return Packed(data=detached(tensor), origin=weakref.ref(tensor))
+        data = guarded(detached)(tensor)
+        return Packed(data=tensor if data is None else data, origin=weakref.ref(tensor))
 
     def _note(self, tensor: Any, frame: FrameType | None) -> None:  # noqa: ANN401 (likewise)
+        with no_overrides():
+            self._note_storage(tensor, frame)
+
+    def _note_storage(self, tensor: Any, frame: FrameType | None) -> None:  # noqa: ANN401 (likewise)
         storage = storage_of(tensor)
         if storage is None or id(storage) in self._saved or _is_parameter(tensor):
             return

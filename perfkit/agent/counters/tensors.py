@@ -110,16 +110,17 @@ class Dispatched:
         # Other kinds are passed where torch copies a tensor for internal use: no code called an operator.
         if kinds or not watching.on:
             return operator(*args, **kwargs)
-        known = self._known.get(operator)
+        known = self._known.get(operator) or watching.guarded(describe)(operator)
         if known is None:
-            known = self._known[operator] = describe(operator)
+            return operator(*args, **kwargs)
+        self._known[operator] = known
         if known.composite:
             with self._mode:
                 return operator.decompose(*args, **kwargs)
         result = operator(*args, **kwargs)
         if watching.on:
-            with no_overrides():
-                self._count(known, args, kwargs, result, sys._getframe(1).f_back)  # noqa: SLF001 (the caller)
+            caller = sys._getframe(1).f_back  # noqa: SLF001 (the documented way to it)
+            watching.guarded(self._count)(known, args, kwargs, result, caller)
         return result
 
     def _count(
@@ -130,19 +131,20 @@ class Dispatched:
         result: Any,  # noqa: ANN401 (likewise)
         frame: FrameType | None,
     ) -> None:
-        source = (known.name, self._places.line_of(frame) or self._line_of_backward())
-        self.operators[source] += 1
-        if known.fresh:
-            self._hold(known.fresh, result, source)
-        if known.lifts:
-            self._hold_lifted(result, source)
-        if known.wait is not None and not self._watching.in_wait:
-            self._note_wait(known, args, kwargs, frame, source[1])
-        if known.copies:
-            self._note_copy(known, args, result, source)
-        if known.flops is not None:
-            self._note_flops(known, args, kwargs, result, source)
-        self._saved.ran(source, frame)
+        with no_overrides():
+            source = (known.name, self._places.line_of(frame) or self._line_of_backward())
+            self.operators[source] += 1
+            if known.fresh:
+                self._hold(known.fresh, result, source)
+            if known.lifts:
+                self._hold_lifted(result, source)
+            if known.wait is not None and not self._watching.in_wait:
+                self._note_wait(known, args, kwargs, frame, source[1])
+            if known.copies:
+                self._note_copy(known, args, result, source)
+            if known.flops is not None:
+                self._note_flops(known, args, kwargs, result, source)
+            self._saved.ran(source, frame)
 
     def _line_of_backward(self) -> str:
         if self._watching.is_here():
@@ -300,6 +302,7 @@ class TensorWatch:
 
     def end_iteration(self) -> None:
         """End an iteration and begin the next one."""
+        self._watching.guarded.check()
         if not self._watching.on:
             return
         self._watching.on = False
@@ -313,6 +316,7 @@ class TensorWatch:
 
     def counts(self) -> Counts:
         """Return the counts of all iterations that were ended."""
+        self._watching.guarded.check()
         if self.is_compiled:
             return Counts(counts=(), not_counted=dict.fromkeys(OF_TENSORS, COMPILED))
         wanted = [*OF_TENSORS, *(OF_DEVICES if self._watching.sees_device else ())]

@@ -69,7 +69,7 @@ class RunFindings:
 class Followed:
     """Follows the ends of steps: ``end_step`` reads the clock, and a block of them is summed up at once.
 
-    ``wait_s`` is for the caller to add the waits for data to.
+    ``wait_s`` is for the caller to add the waits for data to; ``failed`` is called with an error of a block.
     """
 
     def __init__(
@@ -78,7 +78,9 @@ class Followed:
         *,
         clock: Callable[[], float] = time.perf_counter,
         memory: Callable[[], tuple[float, float]] | None = None,
+        failed: Callable[[Exception], None] | None = None,
     ) -> None:
+        self._failed = failed
         self._own, self._clock, self._memory = own, clock, memory or memory_now
         self.wait_s = 0.0
         self.blocks: list[Block] = []
@@ -134,7 +136,7 @@ class Followed:
         )
 
     def _fast_end(self) -> Callable[[], None]:
-        clock, close, ends, most = self._clock, self._close, self._ends, BLOCK_STEPS
+        clock, close, ends, most = self._clock, self._close_safely, self._ends, BLOCK_STEPS
         append = ends.append
 
         def end_step() -> None:
@@ -143,6 +145,15 @@ class Followed:
                 close()
 
         return end_step
+
+    def _close_safely(self) -> None:
+        try:
+            self._close()
+        except Exception as error:
+            if self._failed is None:
+                raise
+            self._ends.clear()
+            self._failed(error)
 
     def _close(self) -> None:
         """Sum up the steps since the last block."""
@@ -192,11 +203,14 @@ class Followed:
             return
         self._traces = False
         sizes: Counter[str] = Counter()
-        for one in tracemalloc.take_snapshot().statistics("traceback"):
+        try:
+            snapshot = tracemalloc.take_snapshot()
+        finally:
+            tracemalloc.stop()
+        for one in snapshot.statistics("traceback"):
             frame = next((each for each in reversed(one.traceback) if self._own.owns(each.filename)), None)
             if frame is not None and one.count >= BLOCK_STEPS // 2:
                 sizes[f"{self._own.shown(frame.filename)}:{frame.lineno}"] += one.size
-        tracemalloc.stop()
         self.leak_line = max(sizes, key=lambda line: sizes[line], default=self.leak_line)
 
     def _leak(self) -> float:
