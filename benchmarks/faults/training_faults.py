@@ -117,7 +117,13 @@ from pathlib import Path
 import perfkit
 
 ROOT = str(Path(perfkit.__file__).parent)
-GUARDS = ("_harmless.<locals>.call", "_guarded.<locals>.call", "Followed._fast_end.<locals>.end_step")
+GUARDS = (
+    "_harmless.<locals>.call",
+    "_guarded.<locals>.call",
+    "Guard.__call__.<locals>.guarded",
+    "Followed._fast_end.<locals>.end_step",
+    "Dispatched._handle",
+)
 GENERATOR = 0x20
 
 

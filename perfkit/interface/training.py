@@ -141,7 +141,7 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
     def finish(self) -> None:
         """File what was measured until now, unless that was done before, and print that in a line."""
         self._end()
-        self._record.report()
+        self._report()
         atexit.unregister(self.finish)
 
     @_guarded
@@ -149,6 +149,10 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
         self._optimizers.end()
         if not steps_are_counted():
             self._record.finish()
+
+    @_guarded
+    def _report(self) -> None:
+        self._record.report()
 
     def __enter__(self) -> Self:
         self._begin()

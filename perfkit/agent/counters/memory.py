@@ -167,6 +167,7 @@ class SavedTensors:
 
     def __init__(self, places: Places, memory: Memory, watching: Watching) -> None:
         self._places, self._memory, self._watching = places, memory, watching
+        self._note, self._detached = watching.guarded(self._note_one), watching.guarded(detached)
         self._saved: dict[int, weakref.ref[Any]] = {}
         self._amounts: Amounts = Counter()
         self._waiting: list[_Waiting] = []
@@ -247,14 +248,13 @@ class SavedTensors:
                 self._set()
 
     def _pack(self, tensor: Any) -> Packed:  # noqa: ANN401 (a tensor)
-        guarded = self._watching.guarded
         if self._watching.on:
-            guarded(self._note)(tensor, sys._getframe().f_back)  # noqa: SLF001 (the documented way to the caller)
+            self._note(tensor, sys._getframe().f_back)  # noqa: SLF001 (the documented way to the caller)
         # Keeping the tensor itself would make a cycle: it refers to the graph node that saves it.
-        data = guarded(detached)(tensor)
+        data = self._detached(tensor)
         return Packed(data=tensor if data is None else data, origin=weakref.ref(tensor))
 
-    def _note(self, tensor: Any, frame: FrameType | None) -> None:  # noqa: ANN401 (likewise)
+    def _note_one(self, tensor: Any, frame: FrameType | None) -> None:  # noqa: ANN401 (likewise)
         with no_overrides():
             self._note_storage(tensor, frame)
 

@@ -235,7 +235,7 @@ class WaitingMethods:
 
         @functools.wraps(method)
         def noted(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (the method's own signature)
-            if not watching.on or watching.in_wait or not watching.is_here():
+            if not watching.on or watching.in_wait or threading.get_ident() != watching.thread:
                 return method(*args, **kwargs)
             watching.in_wait = True
             try:

@@ -76,6 +76,7 @@ class Dispatched:
     ) -> None:
         self._watching, self._places = watching, places
         self._memory, self._syncs, self._saved = memory, syncs, saved
+        self._describe, self._count = watching.guarded(describe), watching.guarded(self._count_one)
         self._known: dict[Any, Operator] = {}
         self.operators: Amounts = Counter()
         self.flops: Amounts = Counter()
@@ -110,7 +111,7 @@ class Dispatched:
         # Other kinds are passed where torch copies a tensor for internal use: no code called an operator.
         if kinds or not watching.on:
             return operator(*args, **kwargs)
-        known = self._known.get(operator) or watching.guarded(describe)(operator)
+        known = self._known.get(operator) or self._describe(operator)
         if known is None:
             return operator(*args, **kwargs)
         self._known[operator] = known
@@ -120,10 +121,10 @@ class Dispatched:
         result = operator(*args, **kwargs)
         if watching.on:
             caller = sys._getframe(1).f_back  # noqa: SLF001 (the documented way to it)
-            watching.guarded(self._count)(known, args, kwargs, result, caller)
+            self._count(known, args, kwargs, result, caller)
         return result
 
-    def _count(
+    def _count_one(
         self,
         known: Operator,
         args: tuple[Any, ...],

@@ -101,6 +101,7 @@ class PhaseClock:
         self._clock_of, self._watch = clock_of, watch
         # An error of a hook is raised at the end of its step.
         self.guarded = Guard(self.close)
+        self._turn_safely = self.guarded(self.turn)
         self._now: Callable[[], Moment] = host_now
         self._thread = threading.get_ident()
         self.hook: _Label = None
@@ -132,12 +133,11 @@ class PhaseClock:
         if threading.get_ident() != self._thread:
             yield
             return
-        turn = self.guarded(self.turn)
-        hook = turn(phase)
+        hook = self._turn_safely(phase)
         try:
             yield
         finally:
-            turn(hook)
+            self._turn_safely(hook)
 
     def turn(self, phase: _Label) -> _Label:
         """Change the present hook's phase, and return what it was.

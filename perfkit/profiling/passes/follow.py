@@ -136,24 +136,21 @@ class Followed:
         )
 
     def _fast_end(self) -> Callable[[], None]:
-        clock, close, ends, most = self._clock, self._close_safely, self._ends, BLOCK_STEPS
+        clock, close, ends, most, failed = self._clock, self._close, self._ends, BLOCK_STEPS, self._failed
         append = ends.append
 
         def end_step() -> None:
             append(clock())
             if len(ends) > most:
-                close()
+                try:
+                    close()
+                except Exception as error:
+                    if failed is None:
+                        raise
+                    ends.clear()
+                    failed(error)
 
         return end_step
-
-    def _close_safely(self) -> None:
-        try:
-            self._close()
-        except Exception as error:
-            if self._failed is None:
-                raise
-            self._ends.clear()
-            self._failed(error)
 
     def _close(self) -> None:
         """Sum up the steps since the last block."""
