@@ -52,12 +52,11 @@ KINDS = {
 SHAPES = ("alone", "workers", "ranks")
 _TURNS = ("alone", "workers", "alone", "ranks")
 _SHAPE_OF = {"worker killed": "workers", "rank killed": "ranks"}
+_DIES = {"killed": -signal.SIGKILL, "worker killed": 1, "rank killed": 1}
 _ALLOWED_S, _LIMIT_S, _GROUP_ENDS_S = 1.0, 60.0, 15.0
 _POLL_S = 0.02
 _TRIES = 3
 _LARGEST_FILE = 20_000
-# A part of a training that dies of the death of another must come before the end of both.
-_BEFORE_END = 0.8
 _ACKNOWLEDGED = re.compile(r"-> run (\w+) of the ledger")
 TRAINING = """
 import atexit
@@ -176,7 +175,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a training ended: its exit code, its loss, its seconds, and the seconds after the fault.
+    """How a training ended: its exit code, its loss and its seconds.
 
     The seconds are from its beginning, after all imports, and without those in which it waited for a core.
     """
@@ -184,7 +183,6 @@ class Ended:
     code: int | None
     loss: str
     seconds: float
-    after_s: float
     shown: str
     reached: bool
 
@@ -234,7 +232,6 @@ class Scene:
         with contextlib.suppress(subprocess.TimeoutExpired):
             first.wait(max(0.0, fault.at))
         reached = first.poll() is None and fault.do(ranks)
-        faulted = time.monotonic()
         with contextlib.suppress(subprocess.TimeoutExpired):
             first.wait(_LIMIT_S)
         ended = time.monotonic()
@@ -253,7 +250,6 @@ class Scene:
             code=code,
             loss="".join(losses),
             seconds=float(spent) if code is not None and code >= 0 else ended - begun,
-            after_s=ended - faulted,
             shown=shown,
             reached=reached,
         )
@@ -316,7 +312,7 @@ def drawn(
 ) -> Fault:
     """Draw a fault of a kind: its moment in a training of so many seconds, and what it does."""
     lot = random.Random(f"{kind} {number}")  # noqa: S311 (moments, not secrets)
-    at = lot.uniform(0.0, (1.0 if kind not in _SHAPE_OF else _BEFORE_END) * seconds)
+    at = lot.uniform(0.0, seconds)
     if kind == "disk full":
         size = lot.choice((0, lot.randrange(_LARGEST_FILE)))
         at *= lot.choice((0.0, 1.0))
@@ -408,12 +404,9 @@ class _Study:
             added_s = (
                 ended.seconds - bare.seconds - fault.lasts_s * ended.reached if shape == "alone" else None
             )
-            if kind in _SHAPE_OF and ended.reached:
-                # A training that dies of it is compared with one that does without perfkit.
-                tries = (scene.train(shape, fault, recorded=False) for _ in range(_TRIES))
-                bare = next((one for one in tries if one.reached), bare)
-            if kind == "killed" and ended.reached:
-                bare, added_s = replace(bare, code=-signal.SIGKILL, loss=ended.loss), None
+            if kind in _DIES and ended.reached and ended.code:
+                # It dies of the fault in any case: here only that it ends matters, and what is left.
+                bare, added_s = replace(bare, code=_DIES[kind], loss=ended.loss), None
         problems += _differences(ended, bare, added_s)
         if not problems:
             shutil.rmtree(folder)

@@ -48,7 +48,7 @@ _WORTH_NAMING = 0.01
 # This many steps make a time worth filing.
 _FEWEST_STEPS = 3
 # At its end a training waits so long for a store.
-_UPLOAD_S = 0.5
+_UPLOAD_S = 0.3
 # A line names this many parts of a step.
 _MOST_PARTS = 4
 _NO_STEP = "no optimizer's step was seen; where your loop steps in another way, call step() after each"

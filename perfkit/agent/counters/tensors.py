@@ -76,6 +76,7 @@ class Dispatched:
     ) -> None:
         self._watching, self._places = watching, places
         self._memory, self._syncs, self._saved = memory, syncs, saved
+        self._is_of_others = watching.guarded(lambda kinds: handle_operators(kinds) and not are_fake(kinds))
         self._describe, self._count = watching.guarded(describe), watching.guarded(self._count_one)
         self._known: dict[Any, Operator] = {}
         self.operators: Amounts = Counter()
@@ -104,7 +105,7 @@ class Dispatched:
             amounts.clear()
 
     def _handle(self, operator: Any, kinds: Kinds, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 (the operator's own types)
-        if kinds and handle_operators(kinds) and not are_fake(kinds):
+        if kinds and self._is_of_others(kinds):
             # The tensors that these consist of are dispatched to this method again.
             return NotImplemented
         watching = self._watching
