@@ -491,17 +491,17 @@ def main() -> int:
 
 
 def _report(cases: Sequence[Case], *, write: bool) -> int:
-    parts: dict[str, dict[str, float]] = {}
+    parts: dict[str, dict[str, float | str]] = {}
     for kind in KINDS:
         mine = [case for case in cases if case.kind == kind]
-        added = [case.added_s for case in mine if case.added_s is not None] or [0.0]
+        added = [case.added_s for case in mine if case.added_s is not None]
         parts[kind] = {
             "cases": len(mine),
             "reached": sum(case.reached for case in mine),
             "acknowledged": sum(case.acknowledged for case in mine),
             "bad": sum(bool(case.problems) for case in mine),
-            "median_s": round(statistics.median(added), 2),
-            "most_s": round(max(added), 2),
+            "median_s": round(statistics.median(added), 2) if added else "",
+            "most_s": round(max(added), 2) if added else "",
         }
         print(f"{kind}: {', '.join(f'{what} {number}' for what, number in parts[kind].items())}")
     if write:
@@ -511,7 +511,7 @@ def _report(cases: Sequence[Case], *, write: bool) -> int:
     return int(any(case.problems for case in cases))
 
 
-def table_of(parts: Mapping[str, Mapping[str, float]]) -> str:
+def table_of(parts: Mapping[str, Mapping[str, float | str]]) -> str:
     """Return the results as a table in Markdown."""
     lines = [
         "| fault | cases | reached | rows acknowledged | s added, median | at most | with a problem |",

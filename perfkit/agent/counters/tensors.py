@@ -95,7 +95,8 @@ class Dispatched:
 
     def end(self) -> None:
         """Stop handling operators, unless another mode was entered since and not left yet."""
-        if self._is_in and is_innermost(self._mode):
+        # A mode that stays would slow all that follows.
+        if self._is_in and self._watching.guarded(is_innermost)(self._mode) is not False:
             self._mode.__exit__(None, None, None)
             self._is_in = False
 
