@@ -99,12 +99,15 @@ links: site
 
 # Kills perfkit at moments drawn by lot and looks at what the next command makes of it: an hour. Then stops each step
 # of the ledger at its system calls, damages files, and lets many write at once: two hours. Goes on where it stood.
+# Then disturbs 200 trainings: half an hour. Fewer: TRAINING_FAULTS="--cases 2".
 # Then interrupts every command twenty times in each of six ways: a day. Fewer: SIGNALS="--cases 2 --verb gate".
 # Fewer: make faults FAULTS="--kills 5 --kind gate" LEDGER_FAULTS="--kills 20 --part kill"
 faults: $(INSTALLED)
 	PYTHONPATH=tests $(BIN)/python benchmarks/faults/kill_study.py $(FAULTS)
 	PYTHONPATH=tests:tests/faults $(BIN)/python benchmarks/faults/ledger_faults.py $(LEDGER_FAULTS)
 	PYTHONPATH=tests:tests/faults $(BIN)/python benchmarks/faults/ledger_faults.py --report
+	PYTHONPATH=tests:tests/faults $(BIN)/python benchmarks/faults/training_faults.py $(TRAINING_FAULTS)
+	PYTHONPATH=tests:tests/faults $(BIN)/python benchmarks/faults/training_faults.py --report
 	PYTHONPATH=tests $(BIN)/python benchmarks/faults/interruptions.py $(SIGNALS)
 	PYTHONPATH=tests $(BIN)/python benchmarks/faults/interruptions.py --report
 

@@ -7,6 +7,8 @@ import functools
 import os
 import statistics
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Concatenate, ParamSpec
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError
 from perfkit.identity import fingerprint, new_run_id, short_run_id, utc_now
-from perfkit.ledger.remote import ledger_folder
+from perfkit.ledger.remote import Mirror, mirror_at
 from perfkit.ledger.rows import RunFacts
 from perfkit.ledger.store import Ledger
 from perfkit.model import STEP_TIME, WALL_TIME, Balance, Benchmark, Commit, Machine, Metric, Outcome
@@ -43,10 +45,10 @@ _PART = "time in "
 # The metric of all steps after the plan: medians of blocks, in order; others of them begin with it.
 ALL_STEPS = "all_steps"
 _WORTH_NAMING = 0.01
-# What is called with each step, which the following of all steps takes over.
-_OF_A_STEP = ("end_step", "pause", "resume", "restart_step")
 # This many steps make a time worth filing.
 _FEWEST_STEPS = 3
+# At its end a training waits so long for a store.
+_UPLOAD_S = 0.3
 # A line names this many parts of a step.
 _MOST_PARTS = 4
 _NO_STEP = "no optimizer's step was seen; where your loop steps in another way, call step() after each"
@@ -69,7 +71,7 @@ def _harmless(
 
     @functools.wraps(method)
     def call(record: TrainingRecord, /, *args: _Given.args, **kwargs: _Given.kwargs) -> None:
-        if record.is_over:
+        if record.is_over and record.followed is None:
             return
         try:
             method(record, *args, **kwargs)
@@ -83,8 +85,9 @@ def _followed(name: str) -> Callable[[TrainingRecord], None]:
     """Return the method of a record that is one of its steps."""
 
     def call(record: TrainingRecord, /) -> None:
-        if record.steps is not None:
-            getattr(record.steps, name)()
+        steps = record.followed or record.steps
+        if steps is not None:
+            getattr(steps, name)()
 
     return _harmless(call)
 
@@ -104,7 +107,10 @@ class TrainingRecord:
         self._rank, self._ranks = 0, 1
         self._process = os.getpid()
         self._line: str | None = None
-        self._reported = False
+        self._reported = self._has_failed = False
+        self._mirror: Mirror | None = None
+        self._uploads: list[threading.Thread] = []
+        self._not_uploaded = ""
         self._own: OwnCode | None = None
         # Where the plan is over, all later steps are followed.
         self.followed: Followed | None = None
@@ -117,9 +123,12 @@ class TrainingRecord:
         self._process = os.getpid()
         project = load_project(Path.cwd())
         if not self._rank:
-            place = ledger_folder(project.ledger_place if self._ledger is None else self._ledger)
+            named = project.ledger_place if self._ledger is None else self._ledger
+            # A store may never answer, and the training needs nothing of what is in it.
+            self._mirror = mirror_at(named)
+            place = Path(named) if self._mirror is None else self._mirror.folder
             commit = read_commit(project.root, ignored=(*project.output_paths, place))
-            Ledger(place).check_writable()
+            Ledger(place).check_writable(store=False)
             self._place = _Place(ledger=Ledger(place), commit=commit, machine=read_machine())
             self._own = find_own_code(project.config.own, root=project.root, script=None)
         self.steps = TrainingSteps(self._plan, project.root)
@@ -152,21 +161,26 @@ class TrainingRecord:
     def _follow(self) -> None:
         """Follow every later step; from now on a step ends with a reading of the clock and nothing else."""
         if self._own is not None:
-            self.followed = followed = Followed(self._own)
-            vars(self).update({name: getattr(followed, name) for name in _OF_A_STEP})
+            self.followed = followed = Followed(self._own, failed=self.give_up)
+            vars(self)["end_step"] = followed.end_step
 
+    @_harmless
     def finish(self) -> None:
         """File what there is, unless that was done before."""
-        followed, self.followed = self.followed, None
-        if followed is None:
-            self._finish_plan()
-        elif os.getpid() == self._process:
-            for name in _OF_A_STEP:
-                vars(self).pop(name, None)
-            try:
-                self._file_run(followed.findings())
-            except Exception as error:  # noqa: BLE001 (a person's training is worth more than its times)
-                self._line = f"{self._line}; its later steps were not filed: {error}"
+        if os.getpid() != self._process:
+            return
+        if self.followed is not None:
+            self._file_run(self.followed.findings())
+            self._end_following()
+        elif self.steps is None:
+            raise NotMeasuredError(_NO_STEP)
+        else:
+            self.steps.end()
+            self._file(self.steps)
+
+    def _end_following(self) -> None:
+        self.followed = None
+        vars(self).pop("end_step", None)
 
     def _file_run(self, found: RunFindings | None) -> None:
         """File all steps after the plan, as traces of their medians, their waits and memory."""
@@ -213,31 +227,56 @@ class TrainingRecord:
             machine=place.machine,
             environment=read_environment(),
         )
-        with place.ledger.run(source="training", run_id=run_id, recorded_at=now) as run:
+        with place.ledger.run(source="training", run_id=run_id, recorded_at=now, put=self._put) as run:
             run.add([facts.row(outcome) for outcome in outcomes])
         return run_id
 
-    @_harmless
-    def _finish_plan(self) -> None:
-        if os.getpid() == self._process:
-            if self.steps is None:
-                raise NotMeasuredError(_NO_STEP)
-            self.steps.end()
-            self._file(self.steps)
+    def _put(self, _: Path) -> None:
+        """Upload what is filed beside the training."""
+        if self._mirror is not None:
+            self._uploads.append(threading.Thread(target=self._upload, args=(self._mirror,), daemon=True))
+            self._uploads[-1].start()
+
+    def _upload(self, mirror: Mirror) -> None:
+        try:
+            done = mirror.put_pending()
+            self._not_uploaded = done.problem
+        except Exception as error:  # noqa: BLE001 (it is reported with what was filed)
+            self._not_uploaded = str(error)
+
+    def _wait_for_uploads(self, mirror: Mirror) -> None:
+        """Give a store that answers the time to do so, and report what is not in it."""
+        until = time.monotonic() + _UPLOAD_S
+        for one in self._uploads:
+            one.join(max(0.0, until - time.monotonic()))
+        reason = "it does not answer" if any(one.is_alive() for one in self._uploads) else self._not_uploaded
+        if reason:
+            self._line = (
+                f"{self._line}; not yet in {mirror.url} ({reason}), but safe in {mirror.folder}: "
+                "the next perfkit command on that ledger tries again"
+            )
 
     def report(self) -> None:
         """Print once in a line what was filed, or why nothing was; only on rank 0."""
         if self._line and not (self._reported or self._rank) and os.getpid() == self._process:
             self._reported = True
+            if self._mirror is not None:
+                self._wait_for_uploads(self._mirror)
             _print(self._line)
 
     def give_up(self, error: Exception) -> None:
         """Measure no more, and report why."""
-        self.is_over = True
+        if self._has_failed:
+            return
+        self.is_over = self._has_failed = True
         with contextlib.suppress(Exception):
             if self.steps is not None:
                 self.steps.end()
         reason = str(error) if isinstance(error, PerfkitError) else f"{type(error).__name__}: {error}"
+        self._end_following()
+        if self._line:
+            self._line = f"{self._line}; its later steps were not filed: {reason}"
+            return
         self._line = f"nothing was filed of {_PREFIX}{self._name}: {reason}"
         if not isinstance(error, NotMeasuredError):
             _print(f"the steps of {_PREFIX}{self._name} are not measured, the training goes on: {reason}")
@@ -337,4 +376,6 @@ def _too_few(findings: StepFindings, plan: StepPlan) -> str:
 
 
 def _print(line: str) -> None:
-    print(f"perfkit: {visible(line)}", file=sys.stderr, flush=True)  # noqa: T201 (no command prints for it)
+    # Standard error may be closed, or a file on a full disk.
+    with contextlib.suppress(Exception):
+        print(f"perfkit: {visible(line)}", file=sys.stderr, flush=True)  # noqa: T201 (no command prints for it)

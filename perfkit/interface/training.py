@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +17,19 @@ from perfkit.phases import announce_steps, step, steps_are_counted
 from perfkit.profiling.passes.training import OptimizerSteps, StepPlan
 
 Batch = TypeVar("Batch")
+
+
+def _guarded(method: Callable[[training], None]) -> Callable[[training], None]:
+    """Let no error of perfkit into the training."""
+
+    @functools.wraps(method)
+    def call(run: training) -> None:
+        try:
+            method(run)
+        except Exception as error:  # noqa: BLE001 (a person's training is worth more than its times)
+            run._record.give_up(error)  # noqa: SLF001 (its own)
+
+    return call
 
 
 class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("resnet")``)
@@ -88,12 +102,18 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
                     # Where each turn was a step, it goes on to be one, and nothing needs to notice updates.
                     if followed is not None and self._each_turn:
                         followed.end_step()
-                    elif self._optimizers.taken():
-                        self.step()
+                    else:
+                        self._end_turn()
         finally:
             # What follows, such as an evaluation, belongs to no step.
             self._record.pause()
 
+    @_guarded
+    def _end_turn(self) -> None:
+        if self._optimizers.taken():
+            self.step()
+
+    @_guarded
     def step(self) -> None:
         """End a step by hand, and begin the next one."""
         if self._record.followed is not None:
@@ -120,12 +140,19 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
 
     def finish(self) -> None:
         """File what was measured until now, unless that was done before, and print that in a line."""
-        self._optimizers.end()
-        if steps_are_counted():
-            return
-        self._record.finish()
-        self._record.report()
+        self._end()
+        self._report()
         atexit.unregister(self.finish)
+
+    @_guarded
+    def _end(self) -> None:
+        self._optimizers.end()
+        if not steps_are_counted():
+            self._record.finish()
+
+    @_guarded
+    def _report(self) -> None:
+        self._record.report()
 
     def __enter__(self) -> Self:
         self._begin()
@@ -149,6 +176,7 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
             ) from error
         self._record.describe(**work)
 
+    @_guarded
     def _begin(self) -> None:
         if not self._begun:
             self._begun = True

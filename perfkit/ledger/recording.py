@@ -237,8 +237,16 @@ class Run:
     """
 
     def __init__(
-        self, staged: Path, target: Path, *, header: bytes, run_id: str, on_step: OnStep = ignore_log
+        self,
+        staged: Path,
+        target: Path,
+        *,
+        header: bytes,
+        run_id: str,
+        put: Callable[[Path], None] = put_published,
+        on_step: OnStep = ignore_log,
     ) -> None:
+        self._put = put
         self.run_id = run_id
         self._header = header
         self.staged = staged
@@ -258,6 +266,7 @@ class Run:
         run_id: str,
         recorded_at: datetime,
         folder: Path | None = None,
+        put: Callable[[Path], None] = put_published,
         on_step: OnStep = ignore_log,
     ) -> Run:
         """Begin a run of a ledger; its rows are staged in ``folder``, by default where ``recover`` looks."""
@@ -268,7 +277,7 @@ class Run:
         try:
             header = header_line(source=source, run_id=run_id, recorded_at=recorded_at)
             staged = (folder or ledger / STAGED_FOLDER) / f"{stem}.jsonl"
-            run = cls(staged, target, header=header, run_id=run_id, on_step=on_step)
+            run = cls(staged, target, header=header, run_id=run_id, put=put, on_step=on_step)
             run._create(header)
         except OSError as error:
             raise LedgerError(
@@ -478,7 +487,7 @@ class Run:
                 f"its {len(self._rows)} rows are kept in {self.staged}: {self._goes_on}"
             ) from error
         if self.file is not None:
-            put_published(self.file)
+            self._put(self.file)
         return self.file
 
     def _written(self, rows: Sequence[Row]) -> Path:

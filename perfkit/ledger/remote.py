@@ -93,16 +93,24 @@ def _mirror_of(file: Path) -> Mirror | None:
     return _mirror_in(file.parent if file.suffix == ".parquet" else file.parent.parent)
 
 
-def ledger_folder(place: str | Path, *, on_copied: OnCopied = lambda *_: None) -> Path:
-    """Return the folder of a ledger; that of a URL is its mirror, which then has all that the store has."""
+def mirror_at(place: str | Path) -> Mirror | None:
+    """Return the mirror of a ledger at a URL as it is, None for a folder; the store is not asked."""
     if not is_url(place):
         check_expanded(place)
-        return Path(place)
+        return None
     if isinstance(place, Path):
         raise UsageError(f"{place} is a URL that was made a path; give it as text")
     if _mirrors() is None:
         raise UsageError(f"{place} is a URL, and nothing installed opens ledgers at URLs; name a folder")
     mirror: Mirror = _mirrors().open_url(str(place))
+    return mirror
+
+
+def ledger_folder(place: str | Path, *, on_copied: OnCopied = lambda *_: None) -> Path:
+    """Return the folder of a ledger; that of a URL is its mirror, which then has all that the store has."""
+    mirror = mirror_at(place)
+    if mirror is None:
+        return Path(place)
     mirror.refresh(on_copied)
     return mirror.folder
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -249,14 +249,26 @@ class Ledger:
         self._on_step = on_step
         self._questions = Questions(path)
 
-    def run(self, *, source: str, run_id: str, recorded_at: datetime, folder: Path | None = None) -> Run:
-        """Begin a run, for ``with``: its rows are staged as they come and published at the end."""
+    def run(
+        self,
+        *,
+        source: str,
+        run_id: str,
+        recorded_at: datetime,
+        folder: Path | None = None,
+        put: Callable[[Path], None] = put_published,
+    ) -> Run:
+        """Begin a run, for ``with``: its rows are staged as they come and published at the end.
+
+        ``put`` uploads the file to the ledger's store.
+        """
         return Run.begin(
             self.path,
             source=source,
             run_id=run_id,
             recorded_at=recorded_at,
             folder=folder,
+            put=put,
             on_step=self._on_step,
         )
 
@@ -276,7 +288,7 @@ class Ledger:
         put_published(target)
         return target
 
-    def check_writable(self) -> None:
+    def check_writable(self, *, store: bool = True) -> None:
         """Refuse a ledger that could not take a file, before anything is measured."""
         probe = self.path / f".probe-{os.getpid()}"
         try:
@@ -288,7 +300,8 @@ class Ledger:
                 f"cannot write to the ledger {self.path} ({error.strerror or error}); "
                 "choose another place with --ledger PATH"
             ) from error
-        check_store(self.path)
+        if store:
+            check_store(self.path)
 
     def compact(self) -> None:
         """Put the rows of all files into one; the old ones go only when it is safely written."""

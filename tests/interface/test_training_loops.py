@@ -8,7 +8,7 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import perfkit
+from perfkit.agent.counters import tensors
 from perfkit.commands.history import HistoryRequest, read_history
 from perfkit.commands.training import TrainingRecord
 from perfkit.config import load_project
@@ -25,7 +26,10 @@ from perfkit.ledger.store import Ledger
 from perfkit.model import Row
 from perfkit.profiling.passes import balance as clock
 from perfkit.profiling.passes import training
-from perfkit.profiling.passes.training import StepPlan, TrainingSteps
+from perfkit.profiling.passes.balance import PhaseClock
+from perfkit.profiling.passes.follow import Followed
+from perfkit.profiling.passes.periods import Periods
+from perfkit.profiling.passes.training import OptimizerSteps, StepPlan, TrainingSteps
 
 LEDGER = Path("benchmarks/ledger")
 RANKS = """
@@ -272,6 +276,49 @@ def test_a_ledger_that_can_be_written_no_longer_is_reported(
             run.step()
 
     assert "nothing was filed of training:net: no space left\n" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(
+    ("owner", "name", "filed"),
+    [
+        (PhaseClock, "begin", 0),
+        (Periods, "train", 0),
+        (tensors, "describe", 0),
+        (OptimizerSteps, "taken", 0),
+        (Followed, "_close", 1),
+        (Followed, "pause", 1),
+    ],
+)
+def test_an_error_of_a_hook_or_of_following_does_not_stop_the_training(
+    owner: type | ModuleType,
+    name: str,
+    filed: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("a mistake")
+
+    monkeypatch.setattr(owner, name, fail)
+    backward, loop = torch.autograd.backward, Loop()
+    run = perfkit.training("net", steps=3, balance=3, counts=True)
+    loop.train(run, epochs=60)
+    run.finish()
+
+    assert 600 == loop.batches
+    assert backward is torch.autograd.backward
+    assert "ValueError: a mistake" in capsys.readouterr().err
+    assert filed == len(list(LEDGER.glob("*.parquet")))
+
+
+def test_standard_error_on_a_full_disk_does_not_stop_the_training(project: Path) -> None:
+    program = "import perfkit\nwith perfkit.training('net') as run: run.step()\nprint('the training went on')"
+    command = [sys.executable, "-c", program]
+    with Path("/dev/full").open("w") as full:
+        output = subprocess.check_output(command, cwd=project, stderr=full, text=True)
+
+    assert "the training went on\n" == output
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from repositories import Repository
 from synthetic import START, build_row
 
 import perfkit
@@ -172,6 +173,30 @@ def test_what_cannot_be_put_is_pending(machines: Machines, server: ObjectServer,
     assert done is not None
     assert f"1 file of earlier commands is in {url} now" == done.text
     assert [0] == machines.launches("there")
+
+
+def test_a_training_does_not_wait_for_a_store(
+    machines: Machines,
+    server: ObjectServer,
+    url: str,
+    repository: Repository,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    repository.commit({"pyproject.toml": ""})
+    monkeypatch.chdir(repository.root)
+    answers = [threading.Event(), None]
+    for server.held in answers:
+        with perfkit.training("net", warmup=0, balance=0, ledger=url) as run:
+            for _ in range(3):
+                run.step()
+        if server.held is not None:
+            assert f"not yet in {url} (it does not answer)" in capsys.readouterr().err
+            server.held.set()
+
+    put_pending(machines.open("here").path)
+    assert "not yet in" not in capsys.readouterr().err
+    assert 2 == len({row.run_id for row in machines.open("there").rows()})
 
 
 def test_without_a_network_nothing_is_lost(

@@ -8,9 +8,11 @@ import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 _ABSENT = object()
+_Found = TypeVar("_Found")
+_Given = ParamSpec("_Given")
 _Undo = Callable[[], None]
 _undos: list[_Undo] = []
 # Threads of these modules move bytes or draw a progress bar, and compute no tensors.
@@ -45,6 +47,33 @@ class Patches:
                 delattr(owner, name)
             else:
                 setattr(owner, name, old)
+
+
+class Guard:
+    """Keeps errors of hooks out of the code that they are set in: ``check`` raises the first one later."""
+
+    def __init__(self, close: _Undo) -> None:
+        self._close = close
+        self._error: Exception | None = None
+
+    def __call__(self, work: Callable[_Given, _Found]) -> Callable[_Given, _Found | None]:
+        """Return ``work`` that closes what the hooks are of, and returns None, where it would raise."""
+
+        @functools.wraps(work)
+        def guarded(*args: _Given.args, **kwargs: _Given.kwargs) -> _Found | None:
+            try:
+                return work(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001 (the code that is hooked goes on)
+                self._error = self._error or error
+                self._close()
+                return None
+
+        return guarded
+
+    def check(self) -> None:
+        """Raise the first error."""
+        if self._error is not None:
+            raise self._error
 
 
 @contextlib.contextmanager

@@ -167,6 +167,7 @@ class SavedTensors:
 
     def __init__(self, places: Places, memory: Memory, watching: Watching) -> None:
         self._places, self._memory, self._watching = places, memory, watching
+        self._note, self._detached = watching.guarded(self._note_one), watching.guarded(detached)
         self._saved: dict[int, weakref.ref[Any]] = {}
         self._amounts: Amounts = Counter()
         self._waiting: list[_Waiting] = []
@@ -248,12 +249,16 @@ class SavedTensors:
 
     def _pack(self, tensor: Any) -> Packed:  # noqa: ANN401 (a tensor)
         if self._watching.on:
-            with no_overrides():
-                self._note(tensor, sys._getframe().f_back)  # noqa: SLF001 (the documented way to the caller)
+            self._note(tensor, sys._getframe().f_back)  # noqa: SLF001 (the documented way to the caller)
         # Keeping the tensor itself would make a cycle: it refers to the graph node that saves it.
-        return Packed(data=detached(tensor), origin=weakref.ref(tensor))
+        data = self._detached(tensor)
+        return Packed(data=tensor if data is None else data, origin=weakref.ref(tensor))
 
-    def _note(self, tensor: Any, frame: FrameType | None) -> None:  # noqa: ANN401 (likewise)
+    def _note_one(self, tensor: Any, frame: FrameType | None) -> None:  # noqa: ANN401 (likewise)
+        with no_overrides():
+            self._note_storage(tensor, frame)
+
+    def _note_storage(self, tensor: Any, frame: FrameType | None) -> None:  # noqa: ANN401 (likewise)
         storage = storage_of(tensor)
         if storage is None or id(storage) in self._saved or _is_parameter(tensor):
             return

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from .interventions import Patches
+from .interventions import Guard, Patches
 from .model import Amounts
 from .places import Places
 from .torch_adapter import no_overrides
@@ -71,6 +71,13 @@ class Watching:
     in_wait: bool = False
     sees_device: bool = False
     thread: int = field(default_factory=threading.get_ident)
+    guarded: Guard = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.guarded = Guard(self._stop)
+
+    def _stop(self) -> None:
+        self.on = False
 
     def is_here(self) -> bool:
         """Return whether this thread is the one that is watched."""
@@ -219,25 +226,28 @@ class WaitingMethods:
     def _noted(self, method: _Method, name: str, what: str, *, is_tensors: bool) -> _Method:
         watching = self._watching
 
+        @watching.guarded
+        def note(frame: FrameType, result: object, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (likewise)
+            with no_overrides():
+                real = wait_of_method(name, args[0], args[1:], kwargs, result) if is_tensors else True
+            if real is not None:
+                self._note(what, frame, real=real)
+
         @functools.wraps(method)
         def noted(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (the method's own signature)
-            if not watching.on or watching.in_wait or not watching.is_here():
+            if not watching.on or watching.in_wait or threading.get_ident() != watching.thread:
                 return method(*args, **kwargs)
             watching.in_wait = True
             try:
                 result = method(*args, **kwargs)
             finally:
                 watching.in_wait = False
-            with no_overrides():
-                real = wait_of_method(name, args[0], args[1:], kwargs, result) if is_tensors else True
-            if real is not None:
-                self._note(what, real=real)
+            note(sys._getframe(1), result, *args, **kwargs)  # noqa: SLF001 (the documented way to the caller)
             return result
 
         return noted
 
-    def _note(self, what: str, *, real: bool) -> None:
-        frame = sys._getframe(2)  # noqa: SLF001 (the documented way to the caller)
+    def _note(self, what: str, frame: FrameType, *, real: bool) -> None:
         if real:
             self._watching.sees_device = True
         elif waits_nowhere(what, frame):

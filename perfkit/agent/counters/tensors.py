@@ -76,6 +76,8 @@ class Dispatched:
     ) -> None:
         self._watching, self._places = watching, places
         self._memory, self._syncs, self._saved = memory, syncs, saved
+        self._is_of_others = watching.guarded(lambda kinds: handle_operators(kinds) and not are_fake(kinds))
+        self._describe, self._count = watching.guarded(describe), watching.guarded(self._count_one)
         self._known: dict[Any, Operator] = {}
         self.operators: Amounts = Counter()
         self.flops: Amounts = Counter()
@@ -93,7 +95,8 @@ class Dispatched:
 
     def end(self) -> None:
         """Stop handling operators, unless another mode was entered since and not left yet."""
-        if self._is_in and is_innermost(self._mode):
+        # A mode that stays would slow all that follows.
+        if self._is_in and self._watching.guarded(is_innermost)(self._mode) is not False:
             self._mode.__exit__(None, None, None)
             self._is_in = False
 
@@ -103,26 +106,27 @@ class Dispatched:
             amounts.clear()
 
     def _handle(self, operator: Any, kinds: Kinds, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 (the operator's own types)
-        if kinds and handle_operators(kinds) and not are_fake(kinds):
+        if kinds and self._is_of_others(kinds):
             # The tensors that these consist of are dispatched to this method again.
             return NotImplemented
         watching = self._watching
         # Other kinds are passed where torch copies a tensor for internal use: no code called an operator.
         if kinds or not watching.on:
             return operator(*args, **kwargs)
-        known = self._known.get(operator)
+        known = self._known.get(operator) or self._describe(operator)
         if known is None:
-            known = self._known[operator] = describe(operator)
+            return operator(*args, **kwargs)
+        self._known[operator] = known
         if known.composite:
             with self._mode:
                 return operator.decompose(*args, **kwargs)
         result = operator(*args, **kwargs)
         if watching.on:
-            with no_overrides():
-                self._count(known, args, kwargs, result, sys._getframe(1).f_back)  # noqa: SLF001 (the caller)
+            caller = sys._getframe(1).f_back  # noqa: SLF001 (the documented way to it)
+            self._count(known, args, kwargs, result, caller)
         return result
 
-    def _count(
+    def _count_one(
         self,
         known: Operator,
         args: tuple[Any, ...],
@@ -130,19 +134,20 @@ class Dispatched:
         result: Any,  # noqa: ANN401 (likewise)
         frame: FrameType | None,
     ) -> None:
-        source = (known.name, self._places.line_of(frame) or self._line_of_backward())
-        self.operators[source] += 1
-        if known.fresh:
-            self._hold(known.fresh, result, source)
-        if known.lifts:
-            self._hold_lifted(result, source)
-        if known.wait is not None and not self._watching.in_wait:
-            self._note_wait(known, args, kwargs, frame, source[1])
-        if known.copies:
-            self._note_copy(known, args, result, source)
-        if known.flops is not None:
-            self._note_flops(known, args, kwargs, result, source)
-        self._saved.ran(source, frame)
+        with no_overrides():
+            source = (known.name, self._places.line_of(frame) or self._line_of_backward())
+            self.operators[source] += 1
+            if known.fresh:
+                self._hold(known.fresh, result, source)
+            if known.lifts:
+                self._hold_lifted(result, source)
+            if known.wait is not None and not self._watching.in_wait:
+                self._note_wait(known, args, kwargs, frame, source[1])
+            if known.copies:
+                self._note_copy(known, args, result, source)
+            if known.flops is not None:
+                self._note_flops(known, args, kwargs, result, source)
+            self._saved.ran(source, frame)
 
     def _line_of_backward(self) -> str:
         if self._watching.is_here():
@@ -300,6 +305,7 @@ class TensorWatch:
 
     def end_iteration(self) -> None:
         """End an iteration and begin the next one."""
+        self._watching.guarded.check()
         if not self._watching.on:
             return
         self._watching.on = False
@@ -313,6 +319,7 @@ class TensorWatch:
 
     def counts(self) -> Counts:
         """Return the counts of all iterations that were ended."""
+        self._watching.guarded.check()
         if self.is_compiled:
             return Counts(counts=(), not_counted=dict.fromkeys(OF_TENSORS, COMPILED))
         wanted = [*OF_TENSORS, *(OF_DEVICES if self._watching.sees_device else ())]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfkit.agent.clock import Accelerator, accelerator_in_use
-from perfkit.agent.counters.interventions import Patches
+from perfkit.agent.counters.interventions import Guard, Patches
 from perfkit.model import Balance, PhaseSeconds
 from perfkit.model.readings import (
     BACKWARD,
@@ -99,6 +99,9 @@ class PhaseClock:
         watch: Callable[[_Label], None] | None = None,
     ) -> None:
         self._clock_of, self._watch = clock_of, watch
+        # An error of a hook is raised at the end of its step.
+        self.guarded = Guard(self.close)
+        self._turn_safely = self.guarded(self.turn)
         self._now: Callable[[], Moment] = host_now
         self._thread = threading.get_ident()
         self.hook: _Label = None
@@ -130,11 +133,11 @@ class PhaseClock:
         if threading.get_ident() != self._thread:
             yield
             return
-        hook = self.turn(phase)
+        hook = self._turn_safely(phase)
         try:
             yield
         finally:
-            self.turn(hook)
+            self._turn_safely(hook)
 
     def turn(self, phase: _Label) -> _Label:
         """Change the present hook's phase, and return what it was.
@@ -159,6 +162,7 @@ class PhaseClock:
 
     def end_step(self) -> None:
         """Close the step; time until ``start_step`` belongs to no step."""
+        self.guarded.check()
         self._change(None)
         self._steps.append(self._changes)
         self._changes = []
@@ -192,6 +196,7 @@ class PhaseClock:
 
     def balance(self, cuts: Iterable[tuple[Moment, Moment]] = ()) -> Balance:
         """Return the phases of whole steps without ``cuts``; a device must have reached its last moment."""
+        self.guarded.check()
         steps = [_seconds(changes) for changes in _cut(self._steps, cuts)]
         for step in steps:
             step.pop(_PAUSE, None)
@@ -404,17 +409,24 @@ def _wrap(
 def _timed(clock: PhaseClock, call: _Call, phase_of: Callable[[Any], str]) -> _Call:
     is_compiling = _is_compiling()
 
+    @clock.guarded
+    def begin(args: tuple[Any, ...]) -> bool:
+        return clock.begin(phase_of(args[0] if args else None))
+
+    @clock.guarded
+    def end(args: tuple[Any, ...], result: object) -> None:
+        clock.end(_renamed(args[0], result) if phase_of is _phase_of_module else None)
+
     @functools.wraps(call)
     def timed(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (the wrapped call's own signature)
         # A compiler that traces this must see the call only. Most other calls are in a phase already.
-        if is_compiling() or clock.hook or not clock.begin(phase_of(args[0] if args else None)):
+        if is_compiling() or clock.hook or not begin(args):
             return call(*args, **kwargs)
-        renamed = None
+        result = None
         try:
             result = call(*args, **kwargs)
-            renamed = _renamed(args[0], result) if phase_of is _phase_of_module else None
         finally:
-            clock.end(renamed)
+            end(args, result)
         return result
 
     setattr(timed, _HOOKED, True)
@@ -467,10 +479,12 @@ def _hook_steps(clock: PhaseClock) -> tuple[Any, Any]:
 
     outermost: list[bool] = []
 
+    @clock.guarded
     def begin(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
         outermost.append(clock.begin(OPTIMIZER))
         return _with_closure_aside(clock, args, kwargs) if outermost[-1] else None
 
+    @clock.guarded
     def end(*_: object) -> None:
         if outermost and outermost.pop():
             clock.end()

@@ -69,7 +69,7 @@ class RunFindings:
 class Followed:
     """Follows the ends of steps: ``end_step`` reads the clock, and a block of them is summed up at once.
 
-    ``wait_s`` is for the caller to add the waits for data to.
+    ``wait_s`` is for the caller to add the waits for data to; ``failed`` is called with an error of a block.
     """
 
     def __init__(
@@ -78,7 +78,9 @@ class Followed:
         *,
         clock: Callable[[], float] = time.perf_counter,
         memory: Callable[[], tuple[float, float]] | None = None,
+        failed: Callable[[Exception], None] | None = None,
     ) -> None:
+        self._failed = failed
         self._own, self._clock, self._memory = own, clock, memory or memory_now
         self.wait_s = 0.0
         self.blocks: list[Block] = []
@@ -134,13 +136,19 @@ class Followed:
         )
 
     def _fast_end(self) -> Callable[[], None]:
-        clock, close, ends, most = self._clock, self._close, self._ends, BLOCK_STEPS
+        clock, close, ends, most, failed = self._clock, self._close, self._ends, BLOCK_STEPS, self._failed
         append = ends.append
 
         def end_step() -> None:
             append(clock())
             if len(ends) > most:
-                close()
+                try:
+                    close()
+                except Exception as error:
+                    if failed is None:
+                        raise
+                    ends.clear()
+                    failed(error)
 
         return end_step
 
@@ -192,11 +200,14 @@ class Followed:
             return
         self._traces = False
         sizes: Counter[str] = Counter()
-        for one in tracemalloc.take_snapshot().statistics("traceback"):
+        try:
+            snapshot = tracemalloc.take_snapshot()
+        finally:
+            tracemalloc.stop()
+        for one in snapshot.statistics("traceback"):
             frame = next((each for each in reversed(one.traceback) if self._own.owns(each.filename)), None)
             if frame is not None and one.count >= BLOCK_STEPS // 2:
                 sizes[f"{self._own.shown(frame.filename)}:{frame.lineno}"] += one.size
-        tracemalloc.stop()
         self.leak_line = max(sizes, key=lambda line: sizes[line], default=self.leak_line)
 
     def _leak(self) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from threading import get_ident
 from typing import Any, Literal
 
-from perfkit.agent.counters.interventions import Patches
+from perfkit.agent.counters.interventions import Guard, Patches
 from perfkit.model.readings import CHECKPOINT, EVALUATION, ROLLOUT
 from perfkit.profiling.passes.balance import Moment
 
@@ -77,6 +77,7 @@ class Periods:
     ) -> None:
         self.now, self._on_batch, self._on_backward = now, on_batch, on_backward
         self._thread = get_ident()
+        self._guarded = Guard(self.close)
         self._patches = Patches()
         self._given: dict[int, _Given] = {}
         self._latest: _Given | None = None
@@ -120,6 +121,7 @@ class Periods:
 
     def end_step(self, step: int, until: Moment) -> None:
         """Note the end of a step; what began later belongs to the next one."""
+        self._guarded.check()
         if not self.has_trained:
             self.train()
         self.has_trained = False
@@ -132,6 +134,7 @@ class Periods:
 
     def found(self, steps: int) -> list[Period]:
         """Return all periods, once the training is over."""
+        self._guarded.check()
         for key in list(self._given):
             self._end(key)
         self._sort(steps, self._events)
@@ -221,28 +224,38 @@ class Periods:
 
         is_compiling = torch.compiler.is_compiling
 
+        @self._guarded
+        def note() -> None:
+            self.only_batches = False
+            self._on_backward()
+            self.train()
+            if not (self._events and self._events[-1].kind == "backward"):
+                now = self.now()
+                self._events.append(_Event("backward", now, now))
+
         @functools.wraps(backward)
         def noticed(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (likewise)
             if not is_compiling() and get_ident() == self._thread:
-                self.only_batches = False
-                self._on_backward()
-                self.train()
-                if not (self._events and self._events[-1].kind == "backward"):
-                    now = self.now()
-                    self._events.append(_Event("backward", now, now))
+                note()
             return backward(*args, **kwargs)
 
         return noticed
 
     def _noticed_fetches(self, fetch: Any, begin: Any) -> tuple[Any, Any]:  # noqa: ANN401 (likewise)
         is_nested = False
-        begun: dict[int, Moment] = {}
+        begun: dict[int, Moment | None] = {}
+        now, on_batch = self._guarded(self.now), self._guarded(self._on_batch)
+
+        @self._guarded
+        def give(iterator: Any, since: Moment | None, batch: object, is_over: bool) -> None:  # noqa: ANN401, FBT001 (torch's private iterator; of this function alone)
+            if since is not None:
+                self._give(iterator, _Event("batch", since, self.now()), batch, is_over=is_over)
 
         @functools.wraps(begin)
         def noticed_begin(loader: Any) -> Any:  # noqa: ANN401 (likewise)
             if is_nested or get_ident() != self._thread:
                 return begin(loader)
-            since = self.now()
+            since = now()
             iterator = begin(loader)
             begun[id(iterator)] = since
             return iterator
@@ -253,29 +266,32 @@ class Periods:
             # A loader inside of another's dataset gives nothing to the loop.
             if is_nested or get_ident() != self._thread:
                 return fetch(iterator)
-            self._on_batch(iterator)
+            on_batch(iterator)
             is_nested = is_over = True
-            since = begun.pop(id(iterator), None) or self.now()
+            since = begun.pop(id(iterator), None) or now()
             batch = None
             try:
                 batch = fetch(iterator)
                 is_over = False
             finally:
                 is_nested = False
-                self._give(iterator, _Event("batch", since, self.now()), batch, is_over=is_over)
+                give(iterator, since, batch, is_over)
             return batch
 
         return noticed_fetch, noticed_begin
 
     def _noticed_save(self, save: Any) -> Any:  # noqa: ANN401 (torch's own signature)
+        now = self._guarded(self.now)
+
         @functools.wraps(save)
         def noticed_save(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (likewise)
-            since = self.now()
+            since = now()
             try:
                 return save(*args, **kwargs)
             finally:
-                if get_ident() == self._thread:
-                    self._events.append(_Event("save", since, self.now()))
+                until = now()
+                if since is not None and until is not None and get_ident() == self._thread:
+                    self._events.append(_Event("save", since, until))
 
         return noticed_save
 
@@ -289,25 +305,33 @@ class Periods:
         # it, when that was and whether it trains.
         outer: list[Any] = []
 
+        @self._guarded
         def call(module: Any, _: object) -> None:  # noqa: ANN401 (a module)
             if len(outer) == _UNUSED and not torch.is_grad_enabled() and get_ident() == self._thread:
                 outer.extend((self.now(), module.training))
                 outer[1].remove()
 
+        site_of = self._guarded(_site)
+
+        @self._guarded
+        def end() -> None:
+            _, hook, before, site, *ran = outer
+            outer.clear()
+            hook.remove()
+            if ran and all(one.kind != "backward" for one in self._events[before:]):
+                self._events.append(_Event("region", ran[0], self.now(), site=site, training=ran[1]))
+
         @functools.wraps(enter)
         def noticed_enter(this: Any) -> Any:  # noqa: ANN401 (the region)
             if not outer and get_ident() == self._thread:
-                outer.extend((this, register_module_forward_pre_hook(call), len(self._events), _site()))
+                site = site_of()
+                outer.extend((this, register_module_forward_pre_hook(call), len(self._events), site))
             return enter(this)
 
         @functools.wraps(leave)
         def noticed_leave(this: Any, *error: Any) -> Any:  # noqa: ANN401 (likewise)
             if outer and outer[0] is this:
-                _, hook, before, site, *ran = outer
-                outer.clear()
-                hook.remove()
-                if ran and all(one.kind != "backward" for one in self._events[before:]):
-                    self._events.append(_Event("region", ran[0], self.now(), site=site, training=ran[1]))
+                end()
             return leave(this, *error)
 
         self._patches.replace(region, "__enter__", noticed_enter)
@@ -320,7 +344,8 @@ def _sum(left: int | None, right: int | None) -> int | None:
 
 def _site() -> _Site:
     """Return where a region without gradients was entered, behind torch's own decorator."""
-    frame = sys._getframe(2)  # noqa: SLF001 (as documented)
+    # Behind this function, its guard and the hook.
+    frame = sys._getframe(3)  # noqa: SLF001 (as documented)
     if frame.f_code.co_filename.endswith("_contextlib.py") and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno

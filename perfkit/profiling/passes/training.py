@@ -47,7 +47,7 @@ _REPEATED = 2
 # A validation between steps that are counted makes them worthless; they are counted anew so often.
 _TRIES = 3
 # So long rank 0 waits for the medians of the others, which they leave after the same step.
-_RANKS_WAIT = timedelta(seconds=2)
+_RANKS_WAIT = timedelta(seconds=0.5)
 _NO_TORCH = "torch, which counts, cannot be imported"
 # How often trainings of a name were over in this process: all ranks count alike.
 _filed: dict[str, int] = {}
