@@ -12,6 +12,7 @@ import typer
 from perfkit.choices import MOST_SEED, check_seed
 from perfkit.commands.text_files import check_writable_place
 from perfkit.errors import UsageError
+from perfkit.invocation import keep_ledger
 
 if TYPE_CHECKING:
     from perfkit.config import Project
@@ -57,11 +58,19 @@ def output_option(text: str, name: str) -> Any:  # noqa: ANN401 (typer's own typ
     return typer.Option(name, metavar="FILE", help=text, callback=checked_place)
 
 
+
+
+def _keep_ledger(value: str | None) -> str | None:
+    keep_ledger(value)
+    return value
+
+
 LedgerOption = Annotated[
     str | None,
     typer.Option(
         "--ledger",
         metavar="PLACE",
+        callback=_keep_ledger,
         help="Folder of the ledger, or a URL such as s3://bucket/path (default: the configured one).",
     ),
 ]
