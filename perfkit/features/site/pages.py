@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
 import shlex
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import quote
@@ -24,15 +25,18 @@ from perfkit.features.site.series import (
     benchmark_script,
     commits_in_order,
     commits_script,
+    is_over,
+    is_return,
     is_undone,
     kind_of_rise,
     levels_script,
     series_of,
+    slower_at,
     state_of,
     status_words,
 )
 from perfkit.identity import short_run_id
-from perfkit.model.history import ChangePoint, CommitFacts
+from perfkit.model.history import ChangePoint, CommitFacts, Shift
 from perfkit.model.results import Machine
 from perfkit.report import history as wording
 from perfkit.report.change_log import slug_of, trend_name
@@ -93,11 +97,25 @@ class Alarm:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """Alarms shown together: the change points of one ``commit``, or drifts and silences (None)."""
+    """Alarms shown together: drifts and silences, or change points, on any machine, of the same commits.
+
+    Change points have the ``commits`` after ``before`` and up to ``commit`` in common, which are as few as the
+    machines that measured them together allow.
+    """
 
     kind: Kind
-    commit: str | None
     alarms: tuple[Alarm, ...]
+    before: str | None = None
+    commit: str | None = None
+    commits: int | None = None
+
+    @property
+    def by_name(self) -> list[tuple[str, list[Alarm]]]:
+        """The alarms by their benchmark."""
+        found: dict[str, list[Alarm]] = {}
+        for alarm in self.alarms:
+            found.setdefault(alarm.name, []).append(alarm)
+        return [*found.items()]
 
 
 def site_files(site: Site) -> Iterator[tuple[str, str]]:
@@ -193,7 +211,8 @@ class _Pages:
                 for kind, title in _OTHERS.items()
                 if (of_kind := [card for card in cards if card.kind == kind])
             ],
-            shifts=self.site.history.shifts,
+            shifts=[one for one in self.site.history.shifts if not self._is_over(one)],
+            slower=self._slower(),
             unsettled=self._unsettled(),
             metrics=list(dict.fromkeys(one.metric.name for one in self.series)),
             first_metric="time" if "time" in metrics else "",
@@ -204,6 +223,25 @@ class _Pages:
             measured=len(self.order),
             notes=self._notes(),
         )
+
+    def _slower(self) -> list[tuple[str, float]]:
+        """Return the benchmarks whose cell of the newest commit is red, and by how much, worst first."""
+        found = [
+            (self.names[benchmark], ratio)
+            for benchmark, series in self.by_benchmark.items()
+            if (ratio := slower_at(self.order[-1], series)) is not None
+        ]
+        return sorted(found, key=lambda one: -abs(math.log(one[1])))
+
+    def _is_over(self, shift: Shift) -> bool:
+        """Return whether what changed at once is back where it was, in all benchmarks."""
+        found = [
+            is_over(one.point, [other.point for other in series.placed if other.trend == one.trend])
+            for series in self.series
+            for one in series.placed
+            if shift.shift_id and one.point.shift == shift.shift_id
+        ]
+        return bool(found) and all(found)
 
     def _unsettled(self) -> int:
         """Return how many changes of several benchmarks, clear or probable, nobody has reviewed."""
@@ -338,7 +376,8 @@ class _Pages:
         for series in self.series if among is None else among:
             alarm = functools.partial(self._alarm, series)
             for step in series.current:
-                if step.state == "open" and (series.watched or among is not None):
+                ends_a_dip = is_return(step, series.current)
+                if step.state == "open" and not ends_a_dip and (series.watched or among is not None):
                     yield alarm(_kind_of(step, series), "", step)
             for drift in series.drifts:
                 kind: Kind = "drift" if drift.cause == "code" else "moved"
@@ -371,7 +410,8 @@ class _Pages:
         """Yield the change points of a series, which has this number on its page."""
         for placed in series.placed:
             point = placed.point
-            undone = is_undone(point, [other.point for other in series.placed if other.trend == placed.trend])
+            steps = [other.point for other in series.placed if other.trend == placed.trend]
+            undone, ends = is_undone(point, steps), is_return(point, steps)
             kind: Kind = "worse" if point.worse else "better"
             yield {
                 "point": point,
@@ -382,8 +422,11 @@ class _Pages:
                     self._machine(series),
                 ),
                 "sign": _sign(State(kind=kind, step=point)),
-                "undone": undone,
-                "sentences": tuple(map(visible, wording.point_sentences(point, undone=undone))),
+                "undone": undone or ends,
+                "sentences": (
+                    *map(visible, wording.point_sentences(point, undone=undone)),
+                    *(["It takes an earlier change back: the level is what it was."] if ends else []),
+                ),
             }
 
     def _facts(self) -> str:
@@ -547,16 +590,14 @@ def _kind_of(step: ChangePoint, series: Series) -> Kind:
 
 
 def _cards(alarms: Iterable[Alarm], commits: Mapping[str, CommitFacts]) -> list[Card]:
-    """Return alarms with those of the same commit put together, by kind, the newest commit first."""
+    """Return alarms with those of the same commits put together, by kind, the newest commit first."""
     together: dict[tuple[Kind, str], list[Alarm]] = {}
-    for alarm in alarms:
-        together.setdefault(
-            (alarm.kind, alarm.step.first_after if alarm.step else alarm.sentence), []
-        ).append(alarm)
-    cards = [
-        Card(kind=kind, commit=commit if found[0].step else None, alarms=tuple(found))
-        for (kind, commit), found in together.items()
-    ]
+    found = tuple(alarms)
+    for alarm in found:
+        if alarm.step is None:
+            together.setdefault((alarm.kind, alarm.sentence), []).append(alarm)
+    cards = [Card(kind=kind, alarms=tuple(those)) for (kind, _), those in together.items()]
+    cards += _cards_of_steps([alarm for alarm in found if alarm.step is not None], commits)
     order: tuple[Kind, ...] = (*ALARMS, *_OTHERS)
 
     def urgency(card: Card) -> tuple[int, int, float, str]:
@@ -566,6 +607,51 @@ def _cards(alarms: Iterable[Alarm], commits: Mapping[str, CommitFacts]) -> list[
         return order.index(card.kind), -place, -time, card.alarms[0].name
 
     return sorted(cards, key=urgency)
+
+
+@dataclass(kw_only=True)
+class _Common:
+    """Change points, and the range of commits that all of them have in common, by place in history."""
+
+    low: int
+    high: int
+    alarms: list[Alarm] = field(default_factory=list)
+
+
+def _cards_of_steps(alarms: Iterable[Alarm], commits: Mapping[str, CommitFacts]) -> Iterator[Card]:
+    """Yield a card for the change points whose ranges overlap: machines measure different commits."""
+
+    def place(sha: str) -> int | None:
+        return commits[sha].place if sha in commits else None
+
+    groups: dict[Kind, list[_Common]] = {}
+    unknown: dict[tuple[Kind, str], list[Alarm]] = {}
+    for alarm in sorted(alarms, key=lambda one: place(one.step.first_after) or 0 if one.step else 0):
+        if alarm.step is None:
+            continue
+        low, high = place(alarm.step.last_before), place(alarm.step.first_after)
+        if low is None or high is None or low >= high:
+            unknown.setdefault((alarm.kind, alarm.step.first_after), []).append(alarm)
+            continue
+        known = groups.setdefault(alarm.kind, [])
+        same = next((one for one in known if max(one.low, low) < min(one.high, high)), None)
+        if same is None:
+            known.append(same := _Common(low=low, high=high))
+        same.low, same.high = max(same.low, low), min(same.high, high)
+        same.alarms.append(alarm)
+    for kind, found in groups.items():
+        for one in found:
+            steps = [alarm.step for alarm in one.alarms if alarm.step is not None]
+            counts = [step.commits for step in steps if step.commits]
+            yield Card(
+                kind=kind,
+                alarms=tuple(one.alarms),
+                before=max((step.last_before for step in steps), key=lambda sha: place(sha) or 0),
+                commit=min((step.first_after for step in steps), key=lambda sha: place(sha) or 0),
+                commits=min(*counts, one.high - one.low) if counts else None,
+            )
+    for (kind, commit), those in unknown.items():
+        yield Card(kind=kind, alarms=tuple(those), commit=commit)
 
 
 def _leads(series: Series) -> tuple[bool, bool, int]:

@@ -157,7 +157,7 @@
   function placeText(at, wide, x, order, when, byTime) {
     if (byTime) return new Date(at * 1000).toISOString().slice(0, wide < 4 * 86400 ? 16 : 10).replace("T", " ");
     const run = order[Math.min(Math.max(Math.round(at), 0), order.length - 1)];
-    return wide <= 14 ? facts(run).sha.slice(0, 7) : new Date(when[run] * 1000).toISOString().slice(0, 10);
+    return `${facts(run).sha.slice(0, 7)}${wide <= 14 ? "" : ` of ${new Date(when[run] * 1000).toISOString().slice(0, 10)}`}`;
   }
 
   // What people see of a run
@@ -325,6 +325,7 @@
     field("meaning").textContent = (series.lockstep
       ? "Line: level of each commit, as it follows from the gates, which measure two commits in alternation."
       : "Line: level of each run, the lower quartile over its launches of their quickest round, which other work disturbs least.") + band;
+    if (series.steps.some((step) => step.state !== "ignored")) field("meaning").textContent += " Dashed: change points. Level, dark lines: means between these.";
     if (Object.keys(series.same).length) field("meaning").textContent += " Grey squares on the axis: other commits, not measured, run the same code.";
     picked = [];
     page = 0;

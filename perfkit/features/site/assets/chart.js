@@ -435,11 +435,13 @@ window.PerfkitChart = class {
       if (x >= this.#view[0] && x <= this.#view[1]) context.fillRect(this.#place(x) - 2, own.#TOP + height + 1, 4, 4);
     }
     context.textBaseline = "alphabetic";
-    const room = Math.max(2, Math.floor(width / 120));
+    const span = this.#view[1] - this.#view[0];
+    const wide = context.measureText(this.#data.placeText(this.#view[0], span)).width + 24;
+    const room = Math.max(1, Math.floor(width / wide));
     let before = "";
     for (let number = 0; number < room; number += 1) {
-      const x = this.#view[0] + ((number + 0.5) / room) * (this.#view[1] - this.#view[0]);
-      const text = this.#data.placeText(x, this.#view[1] - this.#view[0]);
+      const x = this.#view[0] + ((number + 0.5) / room) * span;
+      const text = this.#data.placeText(x, span);
       context.textAlign = "center";
       if (text && text !== before) context.fillText(text, this.#place(x), own.#TOP + height + 20);
       before = text;
