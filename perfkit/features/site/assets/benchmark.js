@@ -325,7 +325,7 @@
     field("meaning").textContent = (series.lockstep
       ? "Line: level of each commit, as it follows from the gates, which measure two commits in alternation."
       : "Line: level of each run, the lower quartile over its launches of their quickest round, which other work disturbs least.") + band;
-    if (series.steps.some((step) => step.state !== "ignored")) field("meaning").textContent += " Dashed: change points. Level, dark lines: means between these.";
+    if (series.steps.some((step) => step.state !== "ignored")) field("meaning").textContent += " Dashed lines: change points. Dark lines: the mean level between them.";
     if (Object.keys(series.same).length) field("meaning").textContent += " Grey squares on the axis: other commits, not measured, run the same code.";
     picked = [];
     page = 0;
