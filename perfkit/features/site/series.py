@@ -698,6 +698,11 @@ def _series(series: Series, runs: _Runs) -> dict[str, object]:
         "version": [number for number, _ in series.order] if len(trends) > 1 else 0,
         "steps": [_step(placed, at) for placed in series.placed],
         "same": _same_code(series),
+        "repeated": [
+            number
+            for number, (trend, place) in enumerate(points)
+            if trend.repeated and trend.commits[place] in trend.repeated
+        ],
     }
 
 

@@ -109,7 +109,7 @@
       mean: Float64Array.from(order, (run) => series.level[run]),
       low: Float64Array.from(order, (run) => spread(run, -1)),
       high: Float64Array.from(order, (run) => spread(run, 1)),
-      levels: levels(x, place), borders: borders(x, env, version), releases: releases(x, order, byTime),
+      repeated: new Set(series.repeated.map((run) => place.get(run))), levels: levels(x, place), borders: borders(x, env, version), releases: releases(x, order, byTime),
       same: Object.keys(series.same).map((run) => x[place.get(Number(run))]), least: byTime ? 60 : 4, valueTexts,
       placeText: (at, wide) => placeText(at, wide, x, order, when, byTime),
     };
@@ -327,6 +327,7 @@
       : "Line: level of each run, the lower quartile over its launches of their quickest round, which other work disturbs least.") + band;
     if (series.steps.some((step) => step.state !== "ignored")) field("meaning").textContent += " Dashed lines: change points. Dark lines: the mean level between them.";
     if (Object.keys(series.same).length) field("meaning").textContent += " Grey squares on the axis: other commits, not measured, run the same code.";
+    if (series.repeated.length) field("meaning").textContent += " Grey runs: the benchmark runs the same code as at the commit measured before, so a change there is noise.";
     picked = [];
     page = 0;
     for (const part of document.querySelectorAll(".summary[data-series]")) {

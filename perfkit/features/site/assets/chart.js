@@ -25,7 +25,7 @@ window.PerfkitChart = class {
     this.#listen();
   }
 
-  // `data`: columns x (ascending), mean, low, high, env, version, run; steps, levels, borders, releases, same; texts.
+  // `data`: columns x (ascending), mean, low, high, env, version, run; steps, levels, borders, releases, same, repeated; texts.
   show(data) {
     this.#data = data;
     this.#hover = -1;
@@ -281,15 +281,15 @@ window.PerfkitChart = class {
   }
 
   #drawRuns(context, first, last, width) {
-    const { x, mean, env } = this.#data;
+    const { x, mean, env, repeated } = this.#data;
     if ((last - first) * 5 > width) return;
     for (let run = first; run < last; run += 1) {
       if (this.#off.has(env[run]) || Number.isNaN(mean[run])) continue;
-      this.#mark(context, this.#place(x[run]), this.#height(mean[run]), env[run], 3.2, false);
+      this.#mark(context, this.#place(x[run]), this.#height(mean[run]), env[run], 3.2, false, repeated.has(run));
     }
   }
 
-  #mark(context, x, y, environment, size, filled) {
+  #mark(context, x, y, environment, size, filled, isGrey = false) {
     const shape = window.PerfkitChart.SHAPES[environment % window.PerfkitChart.SHAPES.length];
     context.beginPath();
     if (shape === "circle") context.arc(x, y, size, 0, 7);
@@ -299,7 +299,7 @@ window.PerfkitChart = class {
     if (shape === "cross") { context.moveTo(x - size, y - size); context.lineTo(x + size, y + size); context.moveTo(x + size, y - size); context.lineTo(x - size, y + size); }
     context.closePath();
     context.lineWidth = 1.6;
-    context.strokeStyle = this.colour(environment);
+    context.strokeStyle = isGrey ? this.#colours.dim : this.colour(environment);
     context.fillStyle = filled ? this.colour(environment) : this.#colours.paper;
     context.fill();
     context.stroke();
