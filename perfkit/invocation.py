@@ -32,9 +32,12 @@ _replaced: dict[signal.Signals, signal.Handlers | Callable[[int, FrameType | Non
 _interrupted_at = [-math.inf]
 # The --ledger of this command line, None where it has none.
 _LEDGER: ContextVar[str | None] = ContextVar("_LEDGER", default=None)
-# Commands that read or write a ledger, where a message names them.
+# Commands that read or write a ledger, as messages quote them.
 _IN_LEDGER = re.compile(
-    r"(?<=[`\"])perfkit (?:accept|backfill|compare|gate|history|ledger|log|report|tricks)(?: [^`\"]*)?(?=[`\"])"
+    "|".join(
+        rf"(?<={sign})perfkit (?:accept|backfill|compare|gate|history|ledger|log|report|tricks)\b[^{sign}]*(?={sign})"
+        for sign in '`"'
+    )
 )
 
 

@@ -12,7 +12,7 @@ import typer
 from perfkit.choices import MOST_SEED, check_seed
 from perfkit.commands.text_files import check_writable_place
 from perfkit.errors import UsageError
-from perfkit.invocation import keep_ledger
+from perfkit.invocation import keep_ledger, with_follow_ups
 
 if TYPE_CHECKING:
     from perfkit.config import Project
@@ -223,7 +223,7 @@ def ledger_at(place: str | Path, *, to_read: bool = False) -> Path:
     folder = _copied(place, to_read=to_read)
     for leftover in recover_leftovers(folder):
         if leftover.problem or not is_quiet():
-            typer.echo(f"perfkit: {visible(leftover.text)}", err=True)
+            typer.echo(f"perfkit: {with_follow_ups(visible(leftover.text))}", err=True)
     return folder
 
 
