@@ -157,7 +157,8 @@
   function placeText(at, wide, x, order, when, byTime) {
     if (byTime) return new Date(at * 1000).toISOString().slice(0, wide < 4 * 86400 ? 16 : 10).replace("T", " ");
     const run = order[Math.min(Math.max(Math.round(at), 0), order.length - 1)];
-    return `${facts(run).sha.slice(0, 7)}${wide <= 14 ? "" : ` of ${new Date(when[run] * 1000).toISOString().slice(0, 10)}`}`;
+    const day = wide <= 14 ? "" : `${new Date(when[run] * 1000).toISOString().slice(0, 10)} `;
+    return `${day}${facts(run).sha.slice(0, 7)}`;
   }
 
   // What people see of a run
