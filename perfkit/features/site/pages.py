@@ -211,7 +211,7 @@ class _Pages:
                 for kind, title in _OTHERS.items()
                 if (of_kind := [card for card in cards if card.kind == kind])
             ],
-            shifts=[one for one in self.site.history.shifts if not self._is_over(one)],
+            shifts=self._shifts(),
             slower=self._slower(),
             unsettled=self._unsettled(),
             metrics=list(dict.fromkeys(one.metric.name for one in self.series)),
@@ -246,13 +246,26 @@ class _Pages:
     def _unsettled(self) -> int:
         """Return how many changes of several benchmarks, clear or probable, nobody has reviewed."""
         history = self.site.history
-        clear = {one.shift for one in history.points if one.shift and one.is_open}
-        probable = Counter(
-            (one.machine_id, one.until)
-            for one in history.rises
-            if one.kind == "step" and one.cause != "machine"
-        )
-        return len(clear) + sum(benchmarks > 1 for benchmarks in probable.values())
+        clear = {
+            one.shift: (one.last_before, one.first_after)
+            for one in history.points
+            if one.shift and one.is_open
+        }
+        probable: dict[tuple[str, str], list[str]] = {}
+        for one in history.rises:
+            if one.kind == "step" and one.cause != "machine":
+                probable.setdefault((one.machine_id, one.until), []).append(one.since)
+        several = [(since[0], until) for (_, until), since in probable.items() if len(since) > 1]
+        return len(_with_common_commits([*clear.values(), *several], self.commits))
+
+    def _shifts(self) -> list[list[Shift]]:
+        """Return what changed many benchmarks at once and is not over, a list for each change."""
+        shifts = [one for one in self.site.history.shifts if not self._is_over(one)]
+        ranges = [(one.last_before, one.first_after) for one in shifts]
+        return [
+            [shifts[number] for number in sorted(one.numbers)]
+            for one in _with_common_commits(ranges, self.commits)
+        ]
 
     def benchmark(self, benchmark: str) -> str:
         """Return the page of a benchmark: its chart, its steps and alarms, and what gates found of it."""
@@ -611,47 +624,59 @@ def _cards(alarms: Iterable[Alarm], commits: Mapping[str, CommitFacts]) -> list[
 
 @dataclass(kw_only=True)
 class _Common:
-    """Change points, and the range of commits that all of them have in common, by place in history."""
+    """The ``numbers`` of ranges of commits, and what all of these have in common, also by place in history."""
 
-    low: int
-    high: int
-    alarms: list[Alarm] = field(default_factory=list)
+    before: str
+    commit: str
+    low: int | None
+    high: int | None
+    numbers: list[int] = field(default_factory=list)
+
+
+def _with_common_commits(
+    ranges: Sequence[tuple[str, str]], commits: Mapping[str, CommitFacts]
+) -> list[_Common]:
+    """Return ranges put together that overlap: machines measure different commits about the same change.
+
+    Where git does not know the places of commits, ranges are together that end with the same one.
+    """
+    places = {sha: commits[sha].place if sha in commits else None for one in ranges for sha in one}
+    found: list[_Common] = []
+    for number, (before, commit) in sorted(enumerate(ranges), key=lambda one: places[one[1][1]] or 0):
+        low, high = places[before], places[commit]
+        for one in found:
+            if low is None or high is None or one.low is None or one.high is None:
+                overlap = one.commit == commit
+            else:
+                same = (one.before, one.commit) == (before, commit)
+                overlap = same or max(one.low, low) < min(one.high, high)
+                if overlap and low > one.low:
+                    one.low, one.before = low, before
+            if overlap:
+                one.numbers.append(number)
+                break
+        else:
+            found.append(_Common(before=before, commit=commit, low=low, high=high, numbers=[number]))
+    return found
 
 
 def _cards_of_steps(alarms: Iterable[Alarm], commits: Mapping[str, CommitFacts]) -> Iterator[Card]:
-    """Yield a card for the change points whose ranges overlap: machines measure different commits."""
-
-    def place(sha: str) -> int | None:
-        return commits[sha].place if sha in commits else None
-
-    groups: dict[Kind, list[_Common]] = {}
-    unknown: dict[tuple[Kind, str], list[Alarm]] = {}
-    for alarm in sorted(alarms, key=lambda one: place(one.step.first_after) or 0 if one.step else 0):
-        if alarm.step is None:
-            continue
-        low, high = place(alarm.step.last_before), place(alarm.step.first_after)
-        if low is None or high is None or low >= high:
-            unknown.setdefault((alarm.kind, alarm.step.first_after), []).append(alarm)
-            continue
-        known = groups.setdefault(alarm.kind, [])
-        same = next((one for one in known if max(one.low, low) < min(one.high, high)), None)
-        if same is None:
-            known.append(same := _Common(low=low, high=high))
-        same.low, same.high = max(same.low, low), min(same.high, high)
-        same.alarms.append(alarm)
-    for kind, found in groups.items():
-        for one in found:
-            steps = [alarm.step for alarm in one.alarms if alarm.step is not None]
-            counts = [step.commits for step in steps if step.commits]
+    """Yield a card for the change points of one kind that the same commits may have made."""
+    by_kind: dict[Kind, list[tuple[Alarm, ChangePoint]]] = {}
+    for alarm in alarms:
+        if alarm.step is not None:
+            by_kind.setdefault(alarm.kind, []).append((alarm, alarm.step))
+    for kind, found in by_kind.items():
+        for one in _with_common_commits([(step.last_before, step.first_after) for _, step in found], commits):
+            counts = [step.commits for number in one.numbers for step in found[number][1:] if step.commits]
+            between = [] if one.low is None or one.high is None else [one.high - one.low]
             yield Card(
                 kind=kind,
-                alarms=tuple(one.alarms),
-                before=max((step.last_before for step in steps), key=lambda sha: place(sha) or 0),
-                commit=min((step.first_after for step in steps), key=lambda sha: place(sha) or 0),
-                commits=min(*counts, one.high - one.low) if counts else None,
+                alarms=tuple(found[number][0] for number in sorted(one.numbers)),
+                before=one.before,
+                commit=one.commit,
+                commits=min(*counts, *between) if counts and between else None,
             )
-    for (kind, commit), those in unknown.items():
-        yield Card(kind=kind, alarms=tuple(those), commit=commit)
 
 
 def _leads(series: Series) -> tuple[bool, bool, int]:
