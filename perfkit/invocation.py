@@ -33,12 +33,8 @@ _interrupted_at = [-math.inf]
 # The --ledger of this command line, None where it has none.
 _LEDGER: ContextVar[str | None] = ContextVar("_LEDGER", default=None)
 # Commands that read or write a ledger, as messages quote them.
-_IN_LEDGER = re.compile(
-    "|".join(
-        rf"(?<={sign})perfkit (?:accept|backfill|compare|gate|history|ledger|log|report|tricks)\b[^{sign}]*(?={sign})"
-        for sign in '`"'
-    )
-)
+_VERBS = "accept|backfill|compare|gate|history|ledger|log|report"
+_IN_LEDGER = re.compile("|".join(rf"(?<={sign})perfkit (?:{_VERBS})\b[^{sign}]*(?={sign})" for sign in '`"'))
 
 
 def keep_ledger(place: str | None) -> None:

@@ -58,8 +58,6 @@ def output_option(text: str, name: str) -> Any:  # noqa: ANN401 (typer's own typ
     return typer.Option(name, metavar="FILE", help=text, callback=checked_place)
 
 
-
-
 def _keep_ledger(value: str | None) -> str | None:
     keep_ledger(value)
     return value

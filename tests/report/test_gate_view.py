@@ -185,7 +185,9 @@ def test_commands_to_paste_name_the_ledger_that_was_given() -> None:
     keep_ledger("my ledger")
     try:
         text = " ".join(_text(build_report(A_SLOWER)).replace("\\", "").split())
-        messages = [*map(with_follow_ups, ('no run; see "perfkit ledger list"', "`perfkit accept A --reason \"why\"`"))]
+        messages = [
+            *map(with_follow_ups, ('no run; see "perfkit ledger list"', '`perfkit accept A --reason "why"`'))
+        ]
     finally:
         keep_ledger(None)
 

@@ -250,9 +250,11 @@ def test_a_dip_that_is_over_is_neither_a_loss_nor_a_gain() -> None:
     points = [step_of(found, 20, until=30, shift="0123abcd"), step_of(found, 30, since=20)]
     shift = Shift(
         machine_id=MACHINE, last_before=found.commits[19], first_after=found.commits[20],
-        at=found.recorded_at[20], benchmarks=1, measured=1, ratio=1.46, low=1.4, high=1.5, shift_id="0123abcd",
+        at=found.recorded_at[20], benchmarks=1, ratio=1.46, low=1.4, high=1.5, shift_id="0123abcd",
     )  # fmt: skip
-    page = dict(site_files(Site(project="p", history=history([found], points, shifts=(shift,)))))["index.html"]
+    page = dict(site_files(Site(project="p", history=history([found], points, shifts=(shift,)))))[
+        "index.html"
+    ]
 
     text = _words(page)
     assert "Nothing needs attention" in text
@@ -262,7 +264,17 @@ def test_a_dip_that_is_over_is_neither_a_loss_nor_a_gain() -> None:
 
 
 def _every_second(found: Trend) -> Trend:
-    columns = ("run_ids", "commits", "recorded_at", "sources", "env_ids", "launches", "means", "sds", "levels")
+    columns = (
+        "run_ids",
+        "commits",
+        "recorded_at",
+        "sources",
+        "env_ids",
+        "launches",
+        "means",
+        "sds",
+        "levels",
+    )
     return replace(found, **{name: getattr(found, name)[1::2] for name in columns})
 
 

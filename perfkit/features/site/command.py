@@ -41,9 +41,9 @@ from perfkit.model.results import (
     RunSummary,
 )
 from perfkit.profiling.read.summary_file import saved_profiles
+from perfkit.repo.caches import digest_of, keep_reports
 from perfkit.repo.commits import commit_facts, newest_on_names
 from perfkit.repo.git import reading_only
-from perfkit.repo.caches import digest_of, keep_reports
 
 DEFAULT_OUT = "site"
 # The files that perfkit wrote, so that a later report removes those that are no longer part of the site.

@@ -99,8 +99,8 @@ class Alarm:
 class Card:
     """Alarms shown together: drifts and silences, or change points, on any machine, of the same commits.
 
-    Change points have the ``commits`` after ``before`` and up to ``commit`` in common, which are as few as the
-    machines that measured them together allow.
+    Change points have the ``commits`` after ``before`` and up to ``commit`` in common, as few as the machines
+    that measured them together allow.
     """
 
     kind: Kind
@@ -235,24 +235,30 @@ class _Pages:
 
     def _is_over(self, shift: Shift) -> bool:
         """Return whether what changed at once is back where it was, in all benchmarks."""
-        found = [
-            is_over(one.point, [other.point for other in series.placed if other.trend == one.trend])
+        found = [over for point, over in self._points if shift.shift_id and point.shift == shift.shift_id]
+        return bool(found) and all(found)
+
+    @functools.cached_property
+    def _points(self) -> list[tuple[ChangePoint, bool]]:
+        """The change points, each with whether the level is back where it was."""
+        return [
+            (
+                one.point,
+                is_over(one.point, [other.point for other in series.placed if other.trend == one.trend]),
+            )
             for series in self.series
             for one in series.placed
-            if shift.shift_id and one.point.shift == shift.shift_id
         ]
-        return bool(found) and all(found)
 
     def _unsettled(self) -> int:
         """Return how many changes of several benchmarks, clear or probable, nobody has reviewed."""
-        history = self.site.history
         clear = {
             one.shift: (one.last_before, one.first_after)
-            for one in history.points
-            if one.shift and one.is_open
+            for one, over in self._points
+            if one.shift and one.is_open and not over
         }
         probable: dict[tuple[str, str], list[str]] = {}
-        for one in history.rises:
+        for one in self.site.history.rises:
             if one.kind == "step" and one.cause != "machine":
                 probable.setdefault((one.machine_id, one.until), []).append(one.since)
         several = [(since[0], until) for (_, until), since in probable.items() if len(since) > 1]
@@ -624,7 +630,7 @@ def _cards(alarms: Iterable[Alarm], commits: Mapping[str, CommitFacts]) -> list[
 
 @dataclass(kw_only=True)
 class _Common:
-    """The ``numbers`` of ranges of commits, and what all of these have in common, also by place in history."""
+    """The ``numbers`` of ranges of commits, and what these have in common, also by place in history."""
 
     before: str
     commit: str

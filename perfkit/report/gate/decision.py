@@ -204,13 +204,14 @@ def both_sentence(report: GateReport) -> str | None:
 
 def cost_sentence(report: Report) -> str:
     """Return how long a gate took, and the exit code that it ended with."""
-    subject = "The gate" if isinstance(report, GateReport) else "It"
-    took = f"took {_time_taken(report)} and " if isinstance(report, GateReport) else ""
+    took = ""
+    if isinstance(report, GateReport):
+        took = f"{'was measured in' if report.from_ledger else 'took'} {_time_taken(report)} and "
     if isinstance(report, GateReport) and report.unrecorded is not None:
         took += "could not be recorded, and "
     # Where it is one of two, the command ends with the exit code of both.
     alone = isinstance(report, GateReport) and (report.release or report.against)
-    return f"{subject} {took}{'by itself ' if alone else ''}ends with exit code {report.exit_code}."
+    return f"{'The gate' if took else 'It'} {took}{'by itself ' if alone else ''}ends with exit code {report.exit_code}."
 
 
 def reading_guide(report: GateReport, names: Names) -> str:
@@ -443,12 +444,12 @@ def _in_typical_calls(causes: Sequence[Comparison], names: Names) -> str:
     if not typical:
         return ""
     most = max(typical, key=lambda one: one.other.high if one.other else 0.0)
-    which = f" of {len(typical)} of {len(causes)} benchmarks" if len(typical) < len(causes) else ""
+    which = f"{len(typical)} of {len(causes)} benchmarks are" if len(causes) > 1 else "It is"
     name = "" if len(causes) == 1 else f"{_name(most, names)}: "
     return (
-        f"What is judged{which} is a typical call, the lower quartile; the mean of all calls, rare slow ones"
-        f" too, scatters too much for a verdict ({name}a typical call {wording.at_most(most.estimate)}, all"
-        f" calls {wording.at_most(most.other)})."
+        f"{which} judged by a typical call, the lower quartile: the mean of all calls, rare slow ones too,"
+        f" scatters too much for a verdict ({name}a typical call {wording.at_most(most.estimate)}, all calls"
+        f" {wording.at_most(most.other)})."
     )
 
 
@@ -547,7 +548,7 @@ def _of_typical_calls(comparisons: Sequence[Comparison]) -> str:
     short = "" if len(typical) == len(comparisons) else " where calls are short"
     bounded = any(map(wording.limit_of_all_calls, typical))
     more = "; the mean of all calls, slow ones too, scatters more" if bounded else ""
-    return f"Times are of a typical call{short}{more}."
+    return f"Times are of a typical call (the lower quartile){short}{more}."
 
 
 def _margins(comparisons: Sequence[Comparison], names: Names) -> str:

@@ -68,6 +68,8 @@ _MOST_NAMED, _MOST_EXPLAINED = 4, 3
 _OF_NOTE: tuple[Verdict, ...] = (
     "REGRESSED", "OTHER RESULT", "FAILED", "TIMEOUT", "MISSING", "CHANGED", "INCONCLUSIVE", "IMPROVED",
 )  # fmt: skip
+# What ends the line of a command that the next line continues.
+_GOES_ON = " \\"
 _REDRAW_S = 0.5
 # After this many decided benchmarks only slower ones have a line of their own.
 _MOST_DECIDED = 30
@@ -149,7 +151,9 @@ def _short_closing(report: GateReport, names: Mapping[str, str]) -> Iterator[Ren
     judge = follow_up(f"perfkit ledger judge {run} --verbose")
     again = "--verbose" if report.unrecorded is not None else judge
     yield from _next(report, names)
-    yield _Command(f"gate took {took}{notes}; all numbers: {again}", style="dim")
+    # The ledger does not have the time of what follows the measuring, such as profiles.
+    ended = f"{'measured in' if report.from_ledger else 'gate took'} {took}{notes}"
+    yield _Command(f"{ended}; all numbers: {again}", style="dim")
 
 
 @dataclass(frozen=True)
@@ -285,9 +289,17 @@ class _Command:
     style: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        broken = re.sub(" (?=--reason|--benchmark|--ledger)", r" \\\n    ", self.text)
-        fits = cell_len(self.text) <= min(options.max_width, WHOLE_COLUMNS)
-        yield Text(self.text if fits else broken, overflow="fold", style=self.style)
+        most = min(options.max_width, WHOLE_COLUMNS)
+        lines = [""]
+        for part in re.split(" (?=--reason|--benchmark|--ledger)", self.text):
+            together = f"{lines[-1]} {part}" if lines[-1] else part
+            if not lines[-1] or cell_len(together) <= most - len(_GOES_ON):
+                lines[-1] = together
+            else:
+                lines.append(f"    {part}")
+        fits = cell_len(self.text) <= most
+        text = self.text if fits else f"{_GOES_ON}\n".join(lines)
+        yield Text(text, overflow="fold", style=self.style)
 
 
 def _explanation(explanation: Explanation, names: Mapping[str, str]) -> RenderableType:
