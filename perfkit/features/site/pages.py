@@ -368,12 +368,15 @@ class _Pages:
         """Return a row of the overview."""
         trend, place = series.last
         state = state_of(series)
+        words = status_words(series, state, self.commits)
+        if state.kind == "steady" and (ratio := slower_at(self.order[-1], [series])) is not None:
+            words += f", the newest run {wording.ratio_text(ratio)}"
         return {
             "series": series,
             "state": state,
             "name": self.names[series.benchmark],
             "page": f"benchmarks/{slug_of(series.benchmark)}.html",
-            "words": status_words(series, state, self.commits),
+            "words": words,
             "sign": _sign(state),
             "value": wording.value_text(trend.levels[place], series.metric),
             "deviation": f"± {human_percent(series.noise)} between runs" if series.noise else "",

@@ -300,7 +300,7 @@ window.PerfkitChart = class {
     context.closePath();
     context.lineWidth = 1.6;
     context.strokeStyle = isGrey ? this.#colours.dim : this.colour(environment);
-    context.fillStyle = filled ? this.colour(environment) : this.#colours.paper;
+    context.fillStyle = isGrey ? this.#colours.dim : filled ? this.colour(environment) : this.#colours.paper;
     context.fill();
     context.stroke();
   }
