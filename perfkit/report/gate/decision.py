@@ -211,7 +211,8 @@ def cost_sentence(report: Report) -> str:
         took += "could not be recorded, and "
     # Where it is one of two, the command ends with the exit code of both.
     alone = isinstance(report, GateReport) and (report.release or report.against)
-    return f"{'The gate' if took else 'It'} {took}{'by itself ' if alone else ''}ends with exit code {report.exit_code}."
+    whose = f"{'The gate' if took else 'It'} {took}{'by itself ' if alone else ''}"
+    return f"{whose}ends with exit code {report.exit_code}."
 
 
 def reading_guide(report: GateReport, names: Names) -> str:
