@@ -8,12 +8,14 @@ import getpass
 import math
 import os
 import platform
+import re
 import shlex
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +30,27 @@ _SOON_S = 0.01
 # The handlers that were replaced here, and the times at which signals interrupted this process.
 _replaced: dict[signal.Signals, signal.Handlers | Callable[[int, FrameType | None], object]] = {}
 _interrupted_at = [-math.inf]
+# The --ledger of this command line, None where it has none.
+_LEDGER: ContextVar[str | None] = ContextVar("_LEDGER", default=None)
+# Commands that read or write a ledger, as messages quote them.
+_VERBS = "accept|backfill|compare|gate|history|ledger|log|report"
+_IN_LEDGER = re.compile("|".join(rf"(?<={sign})perfkit (?:{_VERBS})\b[^{sign}]*(?={sign})" for sign in '`"'))
+
+
+def keep_ledger(place: str | None) -> None:
+    """Keep the --ledger of this command line for the commands that it prints."""
+    _LEDGER.set(place)
+
+
+def follow_up(command: str) -> str:
+    """Return a command to paste, with the --ledger that this command was given."""
+    place = _LEDGER.get()
+    return command if place is None or "--ledger" in command else f"{command} --ledger {shlex.quote(place)}"
+
+
+def with_follow_ups(text: str) -> str:
+    """Return a message in which the quoted commands have the --ledger that this command was given."""
+    return _IN_LEDGER.sub(lambda found: follow_up(found[0]), text)
 
 
 @dataclass(frozen=True, kw_only=True)

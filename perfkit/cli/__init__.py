@@ -158,8 +158,9 @@ def _is_short_of_memory(error: Exception) -> bool:
 
 def _report(error: BaseException, text: str, *, code: int) -> int:
     from perfkit.internal_error import is_debugging, notes_of
+    from perfkit.invocation import with_follow_ups
 
-    _log(text, *notes_of(error))
+    _log(*map(with_follow_ups, (text, *notes_of(error))))
     if is_debugging():
         import traceback
 

@@ -12,6 +12,7 @@ import typer
 from perfkit.choices import MOST_SEED, check_seed
 from perfkit.commands.text_files import check_writable_place
 from perfkit.errors import PerfkitError, UsageError
+from perfkit.invocation import keep_ledger, with_follow_ups
 
 if TYPE_CHECKING:
     from perfkit.config import Project
@@ -74,11 +75,17 @@ def output_option(text: str, name: str) -> Any:  # noqa: ANN401 (typer's own typ
     return typer.Option(name, metavar="FILE", help=text, callback=checked_place)
 
 
+def _keep_ledger(value: str | None) -> str | None:
+    keep_ledger(value)
+    return value
+
+
 LedgerOption = Annotated[
     str | None,
     typer.Option(
         "--ledger",
         metavar="PLACE",
+        callback=_keep_ledger,
         help="Folder of the ledger, or a URL such as s3://bucket/path (default: the configured one).",
     ),
 ]
@@ -229,7 +236,7 @@ def ledger_at(place: str | Path, *, to_read: bool = False) -> Path:
     folder = _copied(place, to_read=to_read)
     for leftover in recover_leftovers(folder):
         if leftover.problem or not is_quiet():
-            typer.echo(f"perfkit: {visible(leftover.text)}", err=True)
+            typer.echo(f"perfkit: {with_follow_ups(visible(leftover.text))}", err=True)
     return folder
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from perfkit.cli.options import STANDARD_OUTPUT, is_quiet
 from perfkit.errors import EXIT_NOT_MEASURED, PerfkitError, RecordingError, UsageError
+from perfkit.invocation import with_follow_ups
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -72,6 +73,7 @@ def show(view: RenderableType, *, to_json: str | None = None, verdict: str | Non
         view = verdict or _first_sentence(view)
     try:
         console = console_on(stream)
+        view = with_follow_ups(view) if isinstance(view, str) else view
         # A text is laid out already, so only a line that a terminal would break inside a word is folded.
         if isinstance(view, str) and stream.isatty():
             view = folded(view, console.width)

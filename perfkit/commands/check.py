@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
+from perfkit.invocation import follow_up
 from perfkit.model.comparisons import REMARKS, Comparison, Estimate, GateReport, ResultCompared, Verdict
 from perfkit.report.counts import amount_text
 from perfkit.report.gate import wording
@@ -210,18 +211,18 @@ def _next(
 ) -> str:
     first = next((one.name for one in benchmarks if one.verdict == verdict), "")
     if verdict in ("slower", "costs more"):
-        base = report.base.sha[:12]
-        return f"see what moved: perfkit gate --base {base} --select {shlex.quote(_selected(first))}"
+        gate = f"perfkit gate --base {report.base.sha[:12]} --select {shlex.quote(_selected(first))}"
+        return f"see what moved: {follow_up(gate)}"
     if verdict == "undecided":
         needed = sum(one.need.seconds or 0.0 for one in report.comparisons if one.need)
         budget = report.budget_s + max(needed, report.budget_s)
-        return f"measure longer: {again} --budget {math.ceil(budget / 10) * 10}"
+        return f"measure longer: {follow_up(f'{again} --budget {math.ceil(budget / 10) * 10}')}"
     # A command that accepts another result would be pasted too soon.
     step, command = next_step(report, {}) if verdict not in ("other result", "doubtful") else ("", None)
     if step:
         return f"{step}: {command}" if command else step
     if verdict in ("other result", "doubtful", "not measured"):
-        return f"read the whole report: perfkit ledger judge {report.run_id[-8:]}"
+        return f"read the whole report: {follow_up(f'perfkit ledger judge {report.run_id[-8:]}')}"
     return ""
 
 

@@ -11,6 +11,7 @@ from perfkit.errors import NotMeasuredError, RepositoryError
 from perfkit.gating.counter_verdicts import CounterPolicy, compare_counts
 from perfkit.gating.rules import Rules, finding_on, under_rules
 from perfkit.gating.unpaired import compare_unpaired
+from perfkit.invocation import follow_up
 from perfkit.ledger.store import Ledger
 from perfkit.model import OF_CHANGED_CODE, WALL_TIME, Benchmark, Commit, Row
 from perfkit.model.comparisons import ApartReport, Comparison, ExactComparison, Policy, exit_code
@@ -79,7 +80,7 @@ def _gates_of(kept: Iterable[Row], base: Commit, head: Commit) -> Iterator[str]:
             runs.setdefault(row.run_id, set()).add((row.placement.side, row.commit.sha))
     both = [run for run, sides in runs.items() if sides == {("base", base.sha), ("head", head.sha)}]
     if both:
-        yield f"a gate interleaved both: `perfkit ledger judge {both[-1][-_RUN_DIGITS:]}`"
+        yield f"a gate interleaved both: `{follow_up(f'perfkit ledger judge {both[-1][-_RUN_DIGITS:]}')}`"
 
 
 def _times(kept: Iterable[Row], base: Commit, head: Commit, *, ledger: Path, needed: bool) -> _Times:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -234,14 +235,17 @@ def _kind(trend: Trend, env_id: str) -> Kind:
 
 def _with_same_code(trend: Trend, same: SameCode, order: Order) -> Trend:
     """Return a trend with the commits that run the same code as its own."""
-    found = {}
+    found: dict[str, str] = {}
+    repeated: dict[str, str] = {}
     for env_id in dict.fromkeys(trend.env_ids):
         kind = _kind(trend, env_id)
         own = {sha: env for sha, env in zip(trend.commits, trend.env_ids, strict=True) if env == env_id}
         for sha, group in same.groups.get(kind, {}).items():
             if sha not in trend.commits and group.intersection(own):
                 found[sha] = same.nearest(kind, sha, own, order.place) or ""
-    return replace(trend, same_code=found)
+        pairs = itertools.pairwise(own) if kind in same.groups else ()
+        repeated |= {sha: before for before, sha in pairs if before in same.group(kind, sha)}
+    return replace(trend, same_code=found, repeated=repeated)
 
 
 def _inside(point: ChangePoint, facts: Facts) -> frozenset[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from perfkit import bounded
 from perfkit.config import check_expanded
 from perfkit.errors import UsageError
+from perfkit.repo.caches import digest_of, keep_reports
 
 # Files below these are devices or pipes of some process: they are written to and never replaced.
 _STREAMS = (Path("/dev"), Path("/proc"))
@@ -56,6 +57,7 @@ def replace_texts(texts: Mapping[Path, str], *, option: str, makes_folder: bool 
         for file, text in texts.items():
             if file in temporaries:
                 temporaries[file].replace(_place(file))
+                keep_reports([digest_of(text.encode())])
             else:
                 file.write_text(text, encoding="utf-8")
     except OSError as error:

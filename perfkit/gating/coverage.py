@@ -20,6 +20,7 @@ from perfkit.gating.sides import OpenSides
 from perfkit.gating.survey import Survey
 from perfkit.model import SIDES, Side
 from perfkit.model.comparisons import ChangeCoverage
+from perfkit.repo.caches import is_report
 from perfkit.repo.checkout import subfolder
 from perfkit.repo.files import differing_files, has_replaced, original
 from perfkit.runner.lockstep.tracing import NotTracedError, trace_sides
@@ -188,7 +189,16 @@ def find_changed(sides: OpenSides, laid: Sequence[str], outputs: Collection[Path
     found |= {str(folder / file) for file in _replaced(sides.roots.base, laid)}
     places = [*_relative(outputs, sides.pair.head.source)]
     written = frozenset(file for file in found if any(_lies_in(file, place) for place in places))
-    return replace(sort_changed(found - written, reader_of(sides, laid)), outputs=written)
+    read = reader_of(sides, laid)
+    changed = sort_changed(found - written, read)
+    # Like pages of text, they matter to what opens them alone.
+    reports = frozenset(file for file in changed.others if _is_report(*(read(side, file) for side in SIDES)))
+    return replace(changed, others=changed.others - reports, texts=changed.texts | reports, outputs=written)
+
+
+def _is_report(base: bytes | None, head: bytes | None) -> bool:
+    """Return whether perfkit wrote a file, on both sides where both have it."""
+    return base != head and all(is_report(content) for content in (base, head) if content is not None)
 
 
 def _replaced(base: Path, laid: Sequence[str]) -> Iterator[str]:

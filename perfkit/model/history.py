@@ -30,7 +30,7 @@ class Trend:
     Each column has a value for each run; all runs were in ``lockstep`` with another commit, or none.
     ``means`` and ``sds`` are over launches (of a single one: over its rounds), in the metric's unit per call.
     Change points are sought in ``levels``. ``same_code`` maps commits that are not measured to measured ones
-    at which the benchmark runs the same code.
+    at which the benchmark runs the same code, ``repeated`` measured ones likewise to the one measured before.
     """
 
     benchmark: str
@@ -48,6 +48,7 @@ class Trend:
     levels: tuple[float, ...]
     lockstep: bool = False
     same_code: Mapping[str, str] = field(default_factory=dict)
+    repeated: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.levels)

@@ -20,6 +20,7 @@ from perfkit.bounded import read_text
 from perfkit.errors import ConfigError, RepositoryError, SideNotMeasuredError
 from perfkit.identity import fingerprint
 from perfkit.model import Side
+from perfkit.repo.caches import caches
 from perfkit.repo.files import hash_files, place_inside
 from perfkit.repo.git import list_with_git, outside_repository, try_git
 from perfkit.runner.commands import run_command
@@ -259,11 +260,6 @@ def _kept_at(command: str, side: Side, root: Path, folder: PurePath, commit: str
         **_surroundings(),
     }
     return caches() / "prepared" / fingerprint(depends)
-
-
-def caches() -> Path:
-    """Return the folder of what perfkit keeps from one command to the next, which anybody may remove."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "perfkit"
 
 
 def _surroundings() -> dict[str, str]:

@@ -14,6 +14,7 @@ from datetime import datetime
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from perfkit.invocation import follow_up
 from perfkit.model.change_log import GateRatio
 from perfkit.model.history import (
     Cause,
@@ -450,7 +451,7 @@ def _silence_texts(silences: Sequence[Silence], names: Mapping[str, str]) -> Ite
             yield Text.assemble(
                 (one.machine_id, "bold yellow"),
                 f": {stopped_sentence(one)}. If it is retired:"
-                f" `perfkit history ignore {one.machine_id} --reason TEXT`",
+                f" `{follow_up(f'perfkit history ignore {one.machine_id} --reason TEXT')}`",
             )
         else:
             together.setdefault((one.machine_id, one.last_commit), []).append(one)
@@ -486,7 +487,7 @@ def _trends_table(report: HistoryReport, names: Mapping[str, str]) -> Renderable
     if left <= 0:
         return table
     name = shlex.quote(names[shown[-1].benchmark])
-    more = f"and {left} more: name a benchmark, as in `perfkit history {name}`"
+    more = f"and {left} more: name a benchmark, as in `{follow_up(f'perfkit history {name}')}`"
     return Group(table, Text(more, style="dim"))
 
 
@@ -522,8 +523,8 @@ def _guide(report: HistoryReport) -> str:
     usual = f" It is {100 * statistics.median(noise):.1f} % for most here." if noise else ""
     return (
         "A bar is the median of a few runs, in the order of commits; ± is the sd of runs of the same code."
-        f"{usual}{alike} `perfkit history accept ID --reason TEXT` reviews a change point. See perfkit's"
-        " docs/history.md."
+        f"{usual}{alike} `{follow_up('perfkit history accept ID --reason TEXT')}` reviews a change point. See"
+        " perfkit's docs/history.md."
     )
 
 

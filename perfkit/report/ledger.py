@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from rich.table import Table
 
+from perfkit.invocation import follow_up
 from perfkit.model import WALL_TIME, Outcome, Row, RunSummary
 from perfkit.model.upkeep import Action, Compaction, Merge, Part, Problem, Repair, Verification
 from perfkit.report.counts import amount_text
@@ -28,7 +29,7 @@ _WORDS = {
 def runs_table(runs: Sequence[RunSummary], *, last: int = 0) -> Table:
     """Return one line for each of the last runs, or of all where ``last`` is 0, newest last."""
     left = len(runs) - last if last else 0
-    title = f"{counted(left, 'older run')}: perfkit ledger list --last 0" if left > 0 else None
+    title = f"{counted(left, 'older run')}: {follow_up('perfkit ledger list --last 0')}" if left > 0 else None
     texts, numbers = ("recorded (UTC)", "source", "commit"), ("bench-\nmarks", "launches", "failed")
     table = columns_table("run", texts=texts, numbers=numbers, title=title)
     for run in runs[max(left, 0) :]:

@@ -301,14 +301,14 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
     lines = []
     if main.step_s:
         mean, median = human_seconds(main.mean_step_s), human_seconds(main.typical_step_s)
-        lines = [f"{mean} a step (median {median})"]
+        lines = [f"a step takes {mean} (mean; median {median})"]
     if balance is not None and balance.step_s:
         phases = list(_phase_times(main, balance))
         most = sorted((share for *_, share in phases), reverse=True)[:_FEW_PHASES][-1]
         parts = (
             f"{name.partition(':')[0]} {100 * share:.0f} %" for name, _, share in phases if share >= most
         )
-        lines += [", ".join(parts), *filter(None, [_bound(main, balance)])]
+        lines += [f"parts of the mean: {', '.join(parts)}", *filter(None, [_bound(main, balance)])]
     lines += [_straggler(summary)] if summary.ranks else []
     for one in summary.counts.counts if summary.counts else ():
         if one.metric == SYNCS and one.values[-1]:
@@ -322,7 +322,7 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
         # A function that calls all the others is no place to change.
         inner = [one for one in reading.functions if one.cumulative_s < _NEARLY_ALL * reading.total_s]
         slowest = sorted(inner or reading.functions, key=attrgetter("cumulative_s"), reverse=True)
-        title = f"own code, under cProfile ({human_seconds(reading.total_s)})"
+        title = f"own code, means under cProfile ({human_seconds(reading.total_s)})"
         table = _time_table(title, slowest[:_FEW_STEPS], "cumulative_s", reading)
     more = f" (and {counted(len(found) - 1, 'other warning')})" if len(found) > 1 else ""
     saved = next((name for name in summary.artifacts if name == f"{summary.name}.json"), None)
@@ -406,7 +406,7 @@ def _parts(main: PassSummary) -> Iterator[tuple[str, str, str]]:
 
 
 def _passes(summary: ProfileSummary) -> Table:
-    table = named_table("pass", "steps", "total", "per step", "profiled / clean")
+    table = named_table("pass", "steps", "total", "median step", "profiled / clean")
     for one in summary.passes:
         ratio = summary.distortion(one.name)
         times = human_seconds(one.total_s), human_seconds(one.typical_step_s)

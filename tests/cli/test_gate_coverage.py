@@ -11,6 +11,7 @@ import pytest
 from forked_commands import run_perfkit
 from gating import CONFIGURATION, SLOWER, GitProject, benchmark, git_project, work
 
+from perfkit.commands.text_files import replace_text
 from perfkit.ledger.store import Ledger
 from perfkit.model.policies import JudgedPolicy
 
@@ -306,6 +307,20 @@ def test_a_changed_conftest_is_timed(project: GitProject) -> None:
     gated = project.gate("--base", "HEAD^", *FAST)
 
     assert not {"SAME CODE"} & {*gated.verdicts.values()}
+
+
+@pytest.mark.parametrize("mine", [False, True])
+def test_a_report_of_perfkit_in_the_tree_affects_no_benchmark(project: GitProject, *, mine: bool) -> None:
+    report = project.root / "gate.json"
+    replace_text(report, '{"exit_code": 0}\n', option="--json")
+    if mine:
+        report.write_text('{"exit_code": 0}')
+    (project.root / "app.py").write_text(_app(near=20 * SLOWER)["app.py"])
+
+    gated = project.gate(*FAST)
+
+    assert ("SAME CODE" == gated.verdicts["test_far"]) is not mine
+    assert ("gate.json differs" if mine else None) == gated.report["coverage"]["everything"]
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="the trace is no trace function there")

@@ -224,7 +224,9 @@ def test_commits_that_run_the_same_code_are_acquitted(scene: Scene) -> None:
 
     scene.run_same_code((23, 16))
 
-    (point,) = scene.read().points
+    report = scene.read()
+    (point,) = report.points
+    assert {scene.shas[23]: scene.shas[16]} == report.trends[0].repeated
     assert (0, (), "machine") == (point.commits, point.suspects, point.cause)
 
 

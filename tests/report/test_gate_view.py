@@ -10,6 +10,7 @@ import pytest
 from rendered import check_golden, rendered
 from synthetic import build_comparison, build_count, build_report
 
+from perfkit.invocation import keep_ledger, with_follow_ups
 from perfkit.model.comparisons import (
     ExactComparison,
     Explanation,
@@ -178,6 +179,44 @@ def test_a_verdict_by_all_calls_is_reported() -> None:
 
     assert "+3.1 to +7.0 %" in text
     assert "that is all calls together; a typical one: +0.1 % (-0.6 to +0.8 %)" in text
+
+
+def test_commands_to_paste_name_the_ledger_that_was_given() -> None:
+    keep_ledger("my ledger")
+    try:
+        text = " ".join(_text(build_report(A_SLOWER)).replace("\\", "").split())
+        messages = [
+            *map(with_follow_ups, ('no run; see "perfkit ledger list"', '`perfkit accept A --reason "why"`'))
+        ]
+    finally:
+        keep_ledger(None)
+
+    assert "perfkit ledger judge 4e596ef1 --verbose --ledger 'my ledger'" in text
+    assert "perfkit accept test_a --reason \"…\" --ledger 'my ledger'" in text
+    assert [
+        "no run; see \"perfkit ledger list --ledger 'my ledger'\"",
+        "`perfkit accept A --reason \"why\" --ledger 'my ledger'`",
+    ] == messages
+
+
+def test_a_pass_by_typical_calls_shows_the_limit_that_is_judged() -> None:
+    passed = build_comparison("test_a", "UNCHANGED", 1.001, 0.99, 1.013)
+    assert passed.estimate is not None
+    judged, whole = replace(passed.estimate, calls="typical"), replace(passed.estimate, high=1.057)
+
+    text = " ".join(_text(build_report(replace(passed, estimate=judged, other=whole))).split())
+
+    assert text.startswith("PASS")
+    assert "a typical call at most +1.3 %, all calls at most +5.7 %" in text
+
+
+def test_a_failed_gate_has_one_next_command() -> None:
+    near = replace(build_comparison("test_near", "INCONCLUSIVE", 1.015, 1.004, 1.026), need=NEED)
+
+    text = _text(build_report(A_SLOWER, near))
+
+    assert 1 == text.count("next: ")
+    assert "undecided: test_near" in text
 
 
 def test_names_are_cut_to_what_reports_them_apart() -> None:

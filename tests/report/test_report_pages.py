@@ -25,7 +25,7 @@ from synthetic_history import (
 
 from perfkit.features.site.pages import site_files
 from perfkit.features.site.series import Site, series_of, state_of
-from perfkit.model.history import HistoryReport, Rise
+from perfkit.model.history import HistoryReport, Rise, Shift, Trend
 from perfkit.report.change_log import slug_of
 from perfkit.report.chart import DARK, LIGHT
 from perfkit.report.history import history_verdict, ratio_text
@@ -241,8 +241,63 @@ def test_a_step_that_was_taken_back_is_no_alarm_any_more() -> None:
     (undone,) = series_of(history([found], [lost, step_of(found, 35, since=20)]), ())
     (alive,) = series_of(history([found], [lost]), ())
 
-    assert "better" == state_of(undone).kind
+    assert "undone" == state_of(undone).kind
     assert "worse" == state_of(alive).kind
+
+
+def test_a_dip_that_is_over_is_neither_a_loss_nor_a_gain() -> None:
+    found = trend(steps={20: 1.46, 30: 1.015 / 1.46}, runs=60)
+    points = [step_of(found, 20, until=30, shift="0123abcd"), step_of(found, 30, since=20)]
+    shift = Shift(
+        machine_id=MACHINE, last_before=found.commits[19], first_after=found.commits[20],
+        at=found.recorded_at[20], benchmarks=1, ratio=1.46, low=1.4, high=1.5, shift_id="0123abcd",
+    )  # fmt: skip
+    page = dict(site_files(Site(project="p", history=history([found], points, shifts=(shift,)))))[
+        "index.html"
+    ]
+
+    text = _words(page)
+    assert "Nothing needs attention" in text
+    assert "All at once" not in text
+    assert "Improvements" not in text
+    assert "for 10 runs, which is over" in text
+
+
+def _every_second(found: Trend) -> Trend:
+    columns = (
+        "run_ids",
+        "commits",
+        "recorded_at",
+        "sources",
+        "env_ids",
+        "launches",
+        "means",
+        "sds",
+        "levels",
+    )
+    return replace(found, **{name: getattr(found, name)[1::2] for name in columns})
+
+
+def test_the_same_change_on_two_machines_is_one() -> None:
+    here = trend(steps={20: 1.2}, runs=40)
+    # The other machine has measured every second commit, so that two may have made the change there.
+    there = _every_second(trend(steps={20: 1.2}, runs=40, machine="77aa77aa77aa"))
+    other = trend("bench.py::test_b", steps={30: 1.2}, runs=40)
+    points = [step_of(here, 20), step_of(there, 10, commits=2), step_of(other, 30)]
+
+    page = dict(site_files(Site(project="p", history=history([here, there, other], points))))["index.html"]
+
+    text = _words(page)
+    assert "Needs attention 2" in text
+    assert 1 == text.count("with " + here.commits[20][:10])
+
+
+def test_a_red_cell_of_the_newest_commit_is_not_denied() -> None:
+    found = trend(steps={39: 1.2}, runs=40)
+    text = _words(dict(site_files(Site(project="p", history=history([found]))))["index.html"])
+
+    assert "1 benchmark slower at the newest commit" in text
+    assert "Nothing needs attention" not in text
 
 
 def test_an_empty_ledger_gives_pages_that_state_what_to_do() -> None:

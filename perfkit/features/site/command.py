@@ -41,6 +41,7 @@ from perfkit.model.results import (
     RunSummary,
 )
 from perfkit.profiling.read.summary_file import saved_profiles
+from perfkit.repo.caches import digest_of, keep_reports
 from perfkit.repo.commits import commit_facts, newest_on_names
 from perfkit.repo.git import reading_only
 
@@ -303,7 +304,7 @@ def _check_folder(folder: Path, *, option: str) -> None:
 def _write(folder: Path, files: Iterable[tuple[str, str | Path]]) -> WrittenFiles:
     """Write what differs, then remove what an earlier report wrote and this one has not."""
     names: list[str] = []
-    changed = 0
+    changed: list[str] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         before = _listed(folder)
@@ -314,17 +315,18 @@ def _write(folder: Path, files: Iterable[tuple[str, str | Path]]) -> WrittenFile
                     listed.write(f"{name}\n")
                     listed.flush()
                 names.append(name)
-                changed += _put(folder / name, content)
+                changed += filter(None, [_put(folder / name, content)])
         gone = before - set(names)
         for name in sorted(gone):
             (folder / name).unlink(missing_ok=True)
-        _put(folder / _LIST, "".join(f"{name}\n" for name in sorted(names)))
+        of_list = _put(folder / _LIST, "".join(f"{name}\n" for name in sorted(names)))
+        keep_reports(filter(None, [*changed, of_list]))
     except OSError as error:
         raise UsageError(
             f"cannot write {error.filename or folder} ({error.strerror or error}); make room or make it"
             " writable, or choose another folder with --out"
         ) from error
-    return WrittenFiles(folder=folder, files=len(names), changed=changed, removed=len(gone))
+    return WrittenFiles(folder=folder, files=len(names), changed=len(changed), removed=len(gone))
 
 
 def _listed(folder: Path) -> set[str]:
@@ -334,11 +336,11 @@ def _listed(folder: Path) -> set[str]:
     return {line for line in lines if line and not {"..", ""} & set(line.split("/"))}
 
 
-def _put(file: Path, content: str | Path) -> bool:
-    """Replace a file by a complete new one, unless it is the same; return whether it was not."""
+def _put(file: Path, content: str | Path) -> str | None:
+    """Replace a file by a complete new one and return its digest, None where it is the same."""
     data = content.encode("utf-8") if isinstance(content, str) else content.read_bytes()
     if file.is_file() and file.read_bytes() == data:
-        return False
+        return None
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
@@ -346,4 +348,4 @@ def _put(file: Path, content: str | Path) -> bool:
         temporary.replace(file)
     finally:
         temporary.unlink(missing_ok=True)
-    return True
+    return digest_of(data)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
 import shlex
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import quote
@@ -24,15 +25,18 @@ from perfkit.features.site.series import (
     benchmark_script,
     commits_in_order,
     commits_script,
+    is_over,
+    is_return,
     is_undone,
     kind_of_rise,
     levels_script,
     series_of,
+    slower_at,
     state_of,
     status_words,
 )
 from perfkit.identity import short_run_id
-from perfkit.model.history import ChangePoint, CommitFacts
+from perfkit.model.history import ChangePoint, CommitFacts, Shift
 from perfkit.model.results import Machine
 from perfkit.report import history as wording
 from perfkit.report.change_log import slug_of, trend_name
@@ -93,11 +97,25 @@ class Alarm:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """Alarms shown together: the change points of one ``commit``, or drifts and silences (None)."""
+    """Alarms shown together: drifts and silences, or change points, on any machine, of the same commits.
+
+    Change points have the ``commits`` after ``before`` and up to ``commit`` in common, as few as the machines
+    that measured them together allow.
+    """
 
     kind: Kind
-    commit: str | None
     alarms: tuple[Alarm, ...]
+    before: str | None = None
+    commit: str | None = None
+    commits: int | None = None
+
+    @property
+    def by_name(self) -> list[tuple[str, list[Alarm]]]:
+        """The alarms by their benchmark."""
+        found: dict[str, list[Alarm]] = {}
+        for alarm in self.alarms:
+            found.setdefault(alarm.name, []).append(alarm)
+        return [*found.items()]
 
 
 def site_files(site: Site) -> Iterator[tuple[str, str]]:
@@ -193,7 +211,8 @@ class _Pages:
                 for kind, title in _OTHERS.items()
                 if (of_kind := [card for card in cards if card.kind == kind])
             ],
-            shifts=self.site.history.shifts,
+            shifts=self._shifts(),
+            slower=self._slower(),
             unsettled=self._unsettled(),
             metrics=list(dict.fromkeys(one.metric.name for one in self.series)),
             first_metric="time" if "time" in metrics else "",
@@ -205,16 +224,54 @@ class _Pages:
             notes=self._notes(),
         )
 
+    def _slower(self) -> list[tuple[str, float]]:
+        """Return the benchmarks whose cell of the newest commit is red, and by how much, worst first."""
+        found = [
+            (self.names[benchmark], ratio)
+            for benchmark, series in self.by_benchmark.items()
+            if (ratio := slower_at(self.order[-1], series)) is not None
+        ]
+        return sorted(found, key=lambda one: -abs(math.log(one[1])))
+
+    def _is_over(self, shift: Shift) -> bool:
+        """Return whether what changed at once is back where it was, in all benchmarks."""
+        found = [over for point, over in self._points if shift.shift_id and point.shift == shift.shift_id]
+        return bool(found) and all(found)
+
+    @functools.cached_property
+    def _points(self) -> list[tuple[ChangePoint, bool]]:
+        """The change points, each with whether the level is back where it was."""
+        return [
+            (
+                one.point,
+                is_over(one.point, [other.point for other in series.placed if other.trend == one.trend]),
+            )
+            for series in self.series
+            for one in series.placed
+        ]
+
     def _unsettled(self) -> int:
         """Return how many changes of several benchmarks, clear or probable, nobody has reviewed."""
-        history = self.site.history
-        clear = {one.shift for one in history.points if one.shift and one.is_open}
-        probable = Counter(
-            (one.machine_id, one.until)
-            for one in history.rises
-            if one.kind == "step" and one.cause != "machine"
-        )
-        return len(clear) + sum(benchmarks > 1 for benchmarks in probable.values())
+        clear = {
+            one.shift: (one.last_before, one.first_after)
+            for one, over in self._points
+            if one.shift and one.is_open and not over
+        }
+        probable: dict[tuple[str, str], list[str]] = {}
+        for one in self.site.history.rises:
+            if one.kind == "step" and one.cause != "machine":
+                probable.setdefault((one.machine_id, one.until), []).append(one.since)
+        several = [(since[0], until) for (_, until), since in probable.items() if len(since) > 1]
+        return len(_with_common_commits([*clear.values(), *several], self.commits))
+
+    def _shifts(self) -> list[list[Shift]]:
+        """Return what changed many benchmarks at once and is not over, a list for each change."""
+        shifts = [one for one in self.site.history.shifts if not self._is_over(one)]
+        ranges = [(one.last_before, one.first_after) for one in shifts]
+        return [
+            [shifts[number] for number in sorted(one.numbers)]
+            for one in _with_common_commits(ranges, self.commits)
+        ]
 
     def benchmark(self, benchmark: str) -> str:
         """Return the page of a benchmark: its chart, its steps and alarms, and what gates found of it."""
@@ -311,12 +368,15 @@ class _Pages:
         """Return a row of the overview."""
         trend, place = series.last
         state = state_of(series)
+        words = status_words(series, state, self.commits)
+        if state.kind == "steady" and (ratio := slower_at(self.order[-1], [series])) is not None:
+            words += f", the newest run {wording.ratio_text(ratio)}"
         return {
             "series": series,
             "state": state,
             "name": self.names[series.benchmark],
             "page": f"benchmarks/{slug_of(series.benchmark)}.html",
-            "words": status_words(series, state, self.commits),
+            "words": words,
             "sign": _sign(state),
             "value": wording.value_text(trend.levels[place], series.metric),
             "deviation": f"± {human_percent(series.noise)} between runs" if series.noise else "",
@@ -338,7 +398,8 @@ class _Pages:
         for series in self.series if among is None else among:
             alarm = functools.partial(self._alarm, series)
             for step in series.current:
-                if step.state == "open" and (series.watched or among is not None):
+                ends_a_dip = is_return(step, series.current)
+                if step.state == "open" and not ends_a_dip and (series.watched or among is not None):
                     yield alarm(_kind_of(step, series), "", step)
             for drift in series.drifts:
                 kind: Kind = "drift" if drift.cause == "code" else "moved"
@@ -371,7 +432,8 @@ class _Pages:
         """Yield the change points of a series, which has this number on its page."""
         for placed in series.placed:
             point = placed.point
-            undone = is_undone(point, [other.point for other in series.placed if other.trend == placed.trend])
+            steps = [other.point for other in series.placed if other.trend == placed.trend]
+            undone, ends = is_undone(point, steps), is_return(point, steps)
             kind: Kind = "worse" if point.worse else "better"
             yield {
                 "point": point,
@@ -382,8 +444,11 @@ class _Pages:
                     self._machine(series),
                 ),
                 "sign": _sign(State(kind=kind, step=point)),
-                "undone": undone,
-                "sentences": tuple(map(visible, wording.point_sentences(point, undone=undone))),
+                "undone": undone or ends,
+                "sentences": (
+                    *map(visible, wording.point_sentences(point, undone=undone)),
+                    *(["It takes an earlier change back: the level is what it was."] if ends else []),
+                ),
             }
 
     def _facts(self) -> str:
@@ -547,16 +612,14 @@ def _kind_of(step: ChangePoint, series: Series) -> Kind:
 
 
 def _cards(alarms: Iterable[Alarm], commits: Mapping[str, CommitFacts]) -> list[Card]:
-    """Return alarms with those of the same commit put together, by kind, the newest commit first."""
+    """Return alarms with those of the same commits put together, by kind, the newest commit first."""
     together: dict[tuple[Kind, str], list[Alarm]] = {}
-    for alarm in alarms:
-        together.setdefault(
-            (alarm.kind, alarm.step.first_after if alarm.step else alarm.sentence), []
-        ).append(alarm)
-    cards = [
-        Card(kind=kind, commit=commit if found[0].step else None, alarms=tuple(found))
-        for (kind, commit), found in together.items()
-    ]
+    found = tuple(alarms)
+    for alarm in found:
+        if alarm.step is None:
+            together.setdefault((alarm.kind, alarm.sentence), []).append(alarm)
+    cards = [Card(kind=kind, alarms=tuple(those)) for (kind, _), those in together.items()]
+    cards += _cards_of_steps([alarm for alarm in found if alarm.step is not None], commits)
     order: tuple[Kind, ...] = (*ALARMS, *_OTHERS)
 
     def urgency(card: Card) -> tuple[int, int, float, str]:
@@ -566,6 +629,63 @@ def _cards(alarms: Iterable[Alarm], commits: Mapping[str, CommitFacts]) -> list[
         return order.index(card.kind), -place, -time, card.alarms[0].name
 
     return sorted(cards, key=urgency)
+
+
+@dataclass(kw_only=True)
+class _Common:
+    """The ``numbers`` of ranges of commits, and what these have in common, also by place in history."""
+
+    before: str
+    commit: str
+    low: int | None
+    high: int | None
+    numbers: list[int] = field(default_factory=list)
+
+
+def _with_common_commits(
+    ranges: Sequence[tuple[str, str]], commits: Mapping[str, CommitFacts]
+) -> list[_Common]:
+    """Return ranges put together that overlap: machines measure different commits about the same change.
+
+    Where git does not know the places of commits, ranges are together that end with the same one.
+    """
+    places = {sha: commits[sha].place if sha in commits else None for one in ranges for sha in one}
+    found: list[_Common] = []
+    for number, (before, commit) in sorted(enumerate(ranges), key=lambda one: places[one[1][1]] or 0):
+        low, high = places[before], places[commit]
+        for one in found:
+            if low is None or high is None or one.low is None or one.high is None:
+                overlap = one.commit == commit
+            else:
+                same = (one.before, one.commit) == (before, commit)
+                overlap = same or max(one.low, low) < min(one.high, high)
+                if overlap and low > one.low:
+                    one.low, one.before = low, before
+            if overlap:
+                one.numbers.append(number)
+                break
+        else:
+            found.append(_Common(before=before, commit=commit, low=low, high=high, numbers=[number]))
+    return found
+
+
+def _cards_of_steps(alarms: Iterable[Alarm], commits: Mapping[str, CommitFacts]) -> Iterator[Card]:
+    """Yield a card for the change points of one kind that the same commits may have made."""
+    by_kind: dict[Kind, list[tuple[Alarm, ChangePoint]]] = {}
+    for alarm in alarms:
+        if alarm.step is not None:
+            by_kind.setdefault(alarm.kind, []).append((alarm, alarm.step))
+    for kind, found in by_kind.items():
+        for one in _with_common_commits([(step.last_before, step.first_after) for _, step in found], commits):
+            counts = [step.commits for number in one.numbers for step in found[number][1:] if step.commits]
+            between = [] if one.low is None or one.high is None else [one.high - one.low]
+            yield Card(
+                kind=kind,
+                alarms=tuple(found[number][0] for number in sorted(one.numbers)),
+                before=one.before,
+                commit=one.commit,
+                commits=min(*counts, *between) if counts and between else None,
+            )
 
 
 def _leads(series: Series) -> tuple[bool, bool, int]:

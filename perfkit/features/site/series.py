@@ -125,6 +125,10 @@ Kind = Literal[
 ALARMS: tuple[Kind, ...] = ("worse", "drift", "silent", "unclear")
 # A step has six runs on either side; fewer cannot be distinguished from scatter.
 _FEW = 12
+# A level is back where it was within this share of it.
+_BACK = 0.02
+# The heat map colours a change that is so many times what two runs of identical code differ by.
+_CLEAR = 1.5
 # A normal variable is within this many deviations of its mean 19 times of 20.
 _TWO_SIDED_95 = 1.96
 
@@ -203,7 +207,7 @@ class Series:
                 (
                     one.point,
                     places[one.trend, one.point.place],
-                    not one.point.is_open or is_undone(one.point, self.current),
+                    not one.point.is_open or is_over(one.point, self.current),
                 )
                 for one in self.placed
                 if one.point.state != "ignored"
@@ -333,7 +337,7 @@ def _placed(points: Iterable[ChangePoint], groups: Sequence[Series]) -> list[lis
 def state_of(series: Series) -> State:
     """Return the most urgent thing that is true of the newest runs of a series."""
     current = series.current
-    alive = [step for step in current if step.state != "ignored" and not is_undone(step, current)]
+    alive = [step for step in current if step.state != "ignored" and not is_over(step, current)]
     opened = [step for step in alive if step.is_open and series.watched]
     losses = [step for step in opened if step.worse]
     moved = [step for step in alive if step.state == "open"]
@@ -395,16 +399,33 @@ def status_words(series: Series, state: State, commits: Mapping[str, CommitFacts
     return "steady" if state.kind == "steady" else f"only {counted(len(series.last[0]), 'run')} so far"
 
 
+def is_over(step: ChangePoint, steps: Iterable[ChangePoint]) -> bool:
+    """Return whether a step and another one after or before it make a dip or a bump that is over."""
+    known = tuple(steps)
+    return is_undone(step, known) or is_return(step, known)
+
+
 def is_undone(step: ChangePoint, steps: Iterable[ChangePoint]) -> bool:
-    """Return whether later steps have brought the level back."""
-    later = [other for other in steps if other.place > step.place]
-    if not later:
-        return False
-    now = max(later, key=lambda other: other.place).after.mean
-    allowed = step.before.sd or 0.0
-    higher_now = now > step.before.mean + allowed
-    lower_now = now < step.before.mean - allowed
-    return not (higher_now if step.ratio > 1 else lower_now)
+    """Return whether a later step has brought the level back."""
+    way = 1 if step.ratio > 1 else -1
+    back = step.before.mean + way * _near(step)
+    return any(other.place > step.place and way * other.after.mean <= way * back for other in steps)
+
+
+def is_return(step: ChangePoint, steps: Iterable[ChangePoint]) -> bool:
+    """Return whether a step brought a level back, and no further: the end of a dip is no gain."""
+    return any(
+        other.place < step.place
+        and (other.ratio > 1) != (step.ratio > 1)
+        and abs(step.after.mean - other.before.mean) <= _near(other)
+        for other in steps
+    )
+
+
+def _near(step: ChangePoint) -> float:
+    """Return how far from the level before a step counts as back: less than half of the step."""
+    before = step.before
+    return max(before.sd or 0.0, min(_BACK * before.mean, abs(step.after.mean - before.mean) / 2))
 
 
 def _change(series: Series, commit: str, commits: Mapping[str, CommitFacts]) -> Change | None:
@@ -566,6 +587,28 @@ def levels_script(
     )
 
 
+def slower_at(commit: str, series: Sequence[Series]) -> float | None:
+    """Return by which ratio a benchmark's newest cell of the heat map is red, None where it is not.
+
+    ``series`` are all of the benchmark; the cell shows the first metric.
+    """
+    found = [_last_change(one, commit) for one in series if one.metric == series[0].metric]
+    return max(filter(None, found), default=None)
+
+
+def _last_change(series: Series, commit: str) -> float | None:
+    newest = {series.trends[number].commits[place]: (number, place) for number, place in series.order}
+    if len(newest) < 2 or [*newest][-1] != commit or series.noise_limit is None:  # noqa: PLR2004 (two levels)
+        return None
+    (before, earlier), (after, last) = [*newest.values()][-2:]
+    levels = series.trends[before].levels[earlier], series.trends[after].levels[last]
+    if before != after or min(levels) <= 0:
+        return None
+    ratio = levels[1] / levels[0]
+    is_worse = (ratio > 1) == (series.metric.better == "lower")
+    return ratio if is_worse and abs(math.log(ratio)) > _CLEAR * math.log(series.noise_limit) else None
+
+
 def _levels(series: Series, order: Mapping[str, int]) -> dict[str, object]:
     """Return the columns of a series, one value a commit; levels are logarithms in steps of 1e-5."""
     trends = series.trends
@@ -655,6 +698,11 @@ def _series(series: Series, runs: _Runs) -> dict[str, object]:
         "version": [number for number, _ in series.order] if len(trends) > 1 else 0,
         "steps": [_step(placed, at) for placed in series.placed],
         "same": _same_code(series),
+        "repeated": [
+            number
+            for number, (trend, place) in enumerate(points)
+            if trend.repeated and trend.commits[place] in trend.repeated
+        ],
     }
 
 

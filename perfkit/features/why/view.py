@@ -15,21 +15,24 @@ from perfkit.units import human_bytes, human_percent, human_seconds
 
 _MOST_CAUSES = 4
 _MOST_PARTS = 4
+_MORE = "A change may save more than its line takes: the rest of a step then finds its data in the caches."
 
 
 def why_view(report: WhyReport, arguments: Sequence[str] = ()) -> Group:
     """Return the verdict, the time of a step, the causes with their gains, and the next command."""
     likely = report.causes[0].gain[1] if report.causes else 0.0
-    after = f" and would take {human_seconds((1 - likely) * report.step_s)}" if likely else ""
-    step = f"a step takes {human_seconds(report.step_s)} (mean of {report.steps}){after}"
+    after = f"; with the first change about {human_seconds((1 - likely) * report.step_s)}" if likely else ""
+    step = f"a step takes {human_seconds(report.step_s)} (mean of {report.steps})"
     parts = [f"{name} {100 * share:.0f} %" for name, share in list(report.shares.items())[:_MOST_PARTS]]
-    head = Group(Folded(report.verdict, style="bold"), Folded(f"{step}: {', '.join(parts)}"))
+    head = Group(Folded(report.verdict, style="bold"), Folded(f"{step}: {', '.join(parts)}{after}"))
     lost = Folded(f"warning: not seen: {report.not_seen}", style="yellow") if report.not_seen else None
     given = shlex.join([report.target, *(("--", *arguments) if arguments else ())])
     tried = None if report.tried is None else Folded(_tried(report.tried))
+    shown = report.causes[:_MOST_CAUSES]
     return spaced(
         head,
-        *(_cause(one, report) for one in report.causes[:_MOST_CAUSES]),
+        *(_cause(one, report) for one in shown),
+        Folded(_MORE) if any(one.gain[1] * report.step_s > one.part_s for one in shown) else None,
         tried,
         lost,
         Text(f"next: {_next(report, given)}"),
@@ -38,9 +41,10 @@ def why_view(report: WhyReport, arguments: Sequence[str] = ()) -> Group:
 
 def _cause(cause: WhyCause, report: WhyReport) -> Group:
     low, likely, high = cause.gain
-    table = named_table(cause.place or cause.name, "part of a step", "gain", "90 % interval")
+    table = named_table(cause.place or cause.name, "part of a step", "change saves", "90 % interval")
     interval = f"{100 * low:.0f} to {human_percent(high)}"
-    row = (human_seconds(cause.part_s), human_percent(likely), interval) if likely else ("-", "-", "-")
+    part = f"{human_seconds(cause.part_s)}, {human_percent(cause.part_s / report.step_s)}"
+    row = (part, human_percent(likely), interval) if likely else ("-", "-", "-")
     table.add_row(Text(cause.text or cause.name), *row)
     grown = f", and {human_bytes(round(cause.bytes))} more stay after each" if cause.bytes and likely else ""
     what = [] if cause.what == report.verdict and not grown else [Folded(f"{cause.what}{grown}")]

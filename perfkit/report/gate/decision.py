@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from perfkit.agent.counters.model import KEPT
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
+from perfkit.invocation import follow_up
 from perfkit.model import COLD_START
 from perfkit.model.comparisons import (
     MEASURING,
@@ -56,6 +57,15 @@ _RUNS: Mapping[Runs, str] = {
     "set-up": ", runs in set-up alone",
     "import": ", runs at import alone",
     "never": "",
+}
+_MEANINGS: Mapping[Verdict, str] = {
+    "UNCHANGED": "the whole interval lies within it",
+    "NOT SLOWER": "the interval ends below the {limit}, and that it is open how much faster it became",
+    "IMPROVED": "the interval lies below it, on the faster side",
+    "REGRESSED": "the interval lies above the {limit}: one such benchmark is enough for the gate to FAIL",
+    "INCONCLUSIVE": "the interval reaches beyond the {limit}, so that more launches have to decide: one such"
+    " benchmark leaves the gate UNDECIDED",
+    "NOT REACHED": "the budget ended before its first look, which leaves the gate UNDECIDED, too",
 }
 # This many changed functions that are not measured are named.
 _MOST_FUNCTIONS = 5
@@ -125,7 +135,7 @@ def next_step(report: GateReport, names: Names) -> tuple[str, str | None]:
         most = max(needs, key=lambda need: need.launches, default=None)
         about = f" ({wording.need_text(most).removeprefix('needs ')})" if most else ""
         command = reproducing_command(report, named=short_sha) if report.from_ledger else None
-        return f"{again_step(report)}{about}", command
+        return f"{again_step(report)}{about}", command and follow_up(command)
     found: list[Comparison | ExactComparison] = [*wording.in_order(report.comparisons), *report.exact]
     commands = [wording.accept_command(one, _name(one, names)) for one in found if wording.can_accept(report)]
     wanted = list(dict.fromkeys(filter(None, commands)))
@@ -194,12 +204,15 @@ def both_sentence(report: GateReport) -> str | None:
 
 def cost_sentence(report: Report) -> str:
     """Return how long a gate took, and the exit code that it ended with."""
-    took = f"took {_time_taken(report)} and " if isinstance(report, GateReport) else ""
+    took = ""
+    if isinstance(report, GateReport):
+        took = f"{'was measured in' if report.from_ledger else 'took'} {_time_taken(report)} and "
     if isinstance(report, GateReport) and report.unrecorded is not None:
         took += "could not be recorded, and "
     # Where it is one of two, the command ends with the exit code of both.
     alone = isinstance(report, GateReport) and (report.release or report.against)
-    return f"It {took}{'by itself ' if alone else ''}ends with exit code {report.exit_code}."
+    whose = f"{'The gate' if took else 'It'} {took}{'by itself ' if alone else ''}"
+    return f"{whose}ends with exit code {report.exit_code}."
 
 
 def reading_guide(report: GateReport, names: Names) -> str:
@@ -216,13 +229,19 @@ def reading_guide(report: GateReport, names: Names) -> str:
         _of_typical_calls(report.comparisons),
         f"{alike} interval is wider for that." if grouped else "",
         _margins(report.comparisons, names),
-        # Where only what is proven fails, the noise floor takes the place of the margin.
-        "UNCHANGED means that the whole interval lies within it." if policy.fail_on == "margin" else "",
-        "INCONCLUSIVE means that it reaches beyond it, and that more launches would decide."
-        if any(one.verdict == "INCONCLUSIVE" for one in report.comparisons)
-        else "",
+        *_meanings(report),
     )
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _meanings(report: GateReport) -> Iterator[str]:
+    """Yield the meanings of the verdicts that occur, and which of them is enough for the whole gate's."""
+    present = {one.verdict for one in report.comparisons}
+    limit = "margin" if report.policy.fail_on == "margin" else "noise floor"
+    for verdict, meaning in _MEANINGS.items():
+        # Where only what is proven fails, the noise floor takes the place of the margin.
+        if verdict in present and (verdict != "UNCHANGED" or limit == "margin"):
+            yield f"{verdict} means that {meaning.format(limit=limit)}."
 
 
 def _name(one: Comparison | ExactComparison, names: Names) -> str:
@@ -421,16 +440,18 @@ def _of_accepted(report: Report, counts: Sequence[ExactComparison], names: Names
 
 
 def _in_typical_calls(causes: Sequence[Comparison], names: Names) -> str:
-    """Return what bounds all calls, where only a typical call is known to be no slower."""
+    """Return what bounds all calls, where a typical call alone was judged, with the limit that was."""
     typical = [one for one in causes if wording.limit_of_all_calls(one) is not None]
     if not typical:
         return ""
     most = max(typical, key=lambda one: one.other.high if one.other else 0.0)
-    some = len(typical) < len(causes)
-    that = f"For {len(typical)} of {len(causes)} that" if some else "That"
-    which = "" if len(causes) == 1 else f", {_name(most, names)}"
-    bound = f"{wording.at_most(most.other)}{which}"
-    return f"{that} holds for a typical call; the mean, with rare slow calls, is less certain ({bound})."
+    which = f"{len(typical)} of {len(causes)} benchmarks are" if len(causes) > 1 else "It is"
+    name = "" if len(causes) == 1 else f"{_name(most, names)}: "
+    return (
+        f"{which} judged by a typical call, the lower quartile: the mean of all calls, rare slow ones too,"
+        f" scatters too much for a verdict ({name}a typical call {wording.at_most(most.estimate)}, all calls"
+        f" {wording.at_most(most.other)})."
+    )
 
 
 def _some(report: Report, comparisons: Sequence[Comparison]) -> str:
@@ -528,7 +549,7 @@ def _of_typical_calls(comparisons: Sequence[Comparison]) -> str:
     short = "" if len(typical) == len(comparisons) else " where calls are short"
     bounded = any(map(wording.limit_of_all_calls, typical))
     more = "; the mean of all calls, slow ones too, scatters more" if bounded else ""
-    return f"Times are of a typical call{short}{more}."
+    return f"Times are of a typical call (the lower quartile){short}{more}."
 
 
 def _margins(comparisons: Sequence[Comparison], names: Names) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS
+from perfkit.identity import short_run_id
 from perfkit.model import Commit
 from perfkit.model.comparisons import (
     COUNTED,
@@ -51,7 +52,6 @@ _UNDER_PROFILER = (
     " above."
 )
 _SIDES = "Base is the code before this change, head the code with it."
-_EXPLAINED = "Every word and number is explained in perfkit's docs/gate.md."
 # A table of more benchmarks hides what moved among what did not.
 _LONG_TABLE = 10
 # This many remarks on benchmarks stand open.
@@ -96,7 +96,7 @@ def _single_comment(report: GateReport) -> str:
     remarks = _remarks(report, ordered, names)
     # Who may not merge wants to know why first.
     answer = (results, remarks) if report.exit_code == EXIT_PASS else (remarks, results)
-    guide = escape(" ".join((_SIDES, reading_guide(report, names), _EXPLAINED)))
+    guide = escape(" ".join((_SIDES, reading_guide(report, names))))
     unknown = "It is not known whether this change makes them slower."
     decision = decision_lines(report, names, brief=True)
     waits = wording.waits_for_person(report)
@@ -265,13 +265,16 @@ def _footer(report: GateReport) -> Iterator[str]:
         yield escape(difference[0].upper() + difference[1:].replace("  ", ": ", 1))
     yield f"Machine: {escape(machine_title(report.machine))}"
     if wording.is_timed(report):
-        yield _rules(report)
+        yield from _rules(report)
     if report.base.dirty or report.head.dirty:
         yield "Not to be reproduced from commits: uncommitted changes were measured."
     elif (command := reproducing_command(report)) is not None:
         is_target = any(one.benchmark.name.startswith(TARGET_FILE) for one in report.comparisons)
         of_target = " with the same `--target`" if is_target else ""
-        yield f"Reproduce: {code(command)}{of_target}"
+        yield (
+            f"The same gate again: {code(command)}{of_target}. With the ledger of this run it continues from"
+            " here, with any other it measures everything anew."
+        )
     else:
         yield "To reproduce it, name the environments of both sides, which the ledger keeps by what differs."
 
@@ -282,13 +285,14 @@ def _commit(commit: Commit) -> str:
     return f"{code(commit.sha)}{subject}{dirty}"
 
 
-def _rules(report: GateReport) -> str:
+def _rules(report: GateReport) -> Iterator[str]:
     how = ", recomputed from the ledger" if report.from_ledger else ""
     which = "benchmarks that gate" if wording.some_do_not_gate(report.comparisons) else "benchmarks"
-    return (
-        f"Run {code(report.run_id)}{how}: alpha {report.policy.alpha:g} for all {which} and looks"
-        f" together, budget {human_seconds(report.budget_s)}, first look after"
-        f" {report.policy.looks[0]} launches"
+    judge = f"perfkit ledger judge {short_run_id(report.run_id)} --verbose"
+    yield f"Kept in the ledger as run {code(report.run_id)}{how}; all its numbers: {code(judge)}"
+    yield (
+        f"Rules: alpha {report.policy.alpha:g} for all {which} and looks together, budget"
+        f" {human_seconds(report.budget_s)}, first look after {report.policy.looks[0]} launches"
     )
 
 

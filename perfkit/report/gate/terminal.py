@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perfkit.errors import EXIT_PASS, EXIT_REGRESSED
+from perfkit.invocation import follow_up
 from perfkit.model import Commit
 from perfkit.model.comparisons import (
     MEASURING,
@@ -67,6 +68,8 @@ _MOST_NAMED, _MOST_EXPLAINED = 4, 3
 _OF_NOTE: tuple[Verdict, ...] = (
     "REGRESSED", "OTHER RESULT", "FAILED", "TIMEOUT", "MISSING", "CHANGED", "INCONCLUSIVE", "IMPROVED",
 )  # fmt: skip
+# What ends the line of a command that the next line continues.
+_GOES_ON = " \\"
 _REDRAW_S = 0.5
 # After this many decided benchmarks only slower ones have a line of their own.
 _MOST_DECIDED = 30
@@ -145,9 +148,12 @@ def _short_closing(report: GateReport, names: Mapping[str, str]) -> Iterator[Ren
         yield Folded(differ)
     notes = f", {counted(len(report.notes), 'note')}" if report.notes else ""
     run, took = report.run_id[-_ID_DIGITS:], human_seconds(report.wall_s)
-    again = "--verbose" if report.unrecorded is not None else f"perfkit ledger judge {run} --verbose"
+    judge = follow_up(f"perfkit ledger judge {run} --verbose")
+    again = "--verbose" if report.unrecorded is not None else judge
     yield from _next(report, names)
-    yield Text(f"took {took}{notes}; all numbers: {again}", style="dim")
+    # The ledger does not have the time of what follows the measuring, such as profiles.
+    ended = f"{'measured in' if report.from_ledger else 'gate took'} {took}{notes}"
+    yield _Command(f"{ended}; all numbers: {again}", style="dim")
 
 
 @dataclass(frozen=True)
@@ -280,11 +286,20 @@ class _Command:
     """A command to type; a long one is broken at a place where a shell accepts it."""
 
     text: str
+    style: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        broken = re.sub(" (?=--reason|--benchmark)", r" \\\n    ", self.text)
-        fits = cell_len(self.text) <= min(options.max_width, WHOLE_COLUMNS)
-        yield Text(self.text if fits else broken, overflow="fold")
+        most = min(options.max_width, WHOLE_COLUMNS)
+        lines = [""]
+        for part in re.split(" (?=--reason|--benchmark|--ledger)", self.text):
+            together = f"{lines[-1]} {part}" if lines[-1] else part
+            if not lines[-1] or cell_len(together) <= most - len(_GOES_ON):
+                lines[-1] = together
+            else:
+                lines.append(f"    {part}")
+        fits = cell_len(self.text) <= most
+        text = self.text if fits else f"{_GOES_ON}\n".join(lines)
+        yield Text(text, overflow="fold", style=self.style)
 
 
 def _explanation(explanation: Explanation, names: Mapping[str, str]) -> RenderableType:
@@ -298,7 +313,7 @@ def _explanation(explanation: Explanation, names: Mapping[str, str]) -> Renderab
 
 def _next(report: GateReport, names: Mapping[str, str]) -> Iterator[RenderableType]:
     if left := left_open(report, names):
-        yield Text(f"next: {again_step(report)}: it decides {left}")
+        yield Text(f"also undecided: {left}; {again_step(report)}")
     step, command = next_step(report, names)
     if step:
         yield Text(f"next: {step}{':' if command else ''}")

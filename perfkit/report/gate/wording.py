@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
+from perfkit.invocation import follow_up
 from perfkit.model.comparisons import (
     MEASURING,
     REMARKS,
@@ -296,7 +297,7 @@ def accept_command(comparison: Comparison | ExactComparison, name: str) -> str |
 
 def accept_line(name: str) -> str:
     """Return the command that lets the findings of a benchmark pass, as far as they block."""
-    return f'perfkit accept {shlex.quote(name)} --reason "…"'
+    return follow_up(f'perfkit accept {shlex.quote(name)} --reason "…"')
 
 
 def waits_for_person(report: GateReport) -> bool:

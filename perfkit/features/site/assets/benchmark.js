@@ -109,7 +109,7 @@
       mean: Float64Array.from(order, (run) => series.level[run]),
       low: Float64Array.from(order, (run) => spread(run, -1)),
       high: Float64Array.from(order, (run) => spread(run, 1)),
-      levels: levels(x, place), borders: borders(x, env, version), releases: releases(x, order, byTime),
+      repeated: new Set(series.repeated.map((run) => place.get(run))), levels: levels(x, place), borders: borders(x, env, version), releases: releases(x, order, byTime),
       same: Object.keys(series.same).map((run) => x[place.get(Number(run))]), least: byTime ? 60 : 4, valueTexts,
       placeText: (at, wide) => placeText(at, wide, x, order, when, byTime),
     };
@@ -157,7 +157,8 @@
   function placeText(at, wide, x, order, when, byTime) {
     if (byTime) return new Date(at * 1000).toISOString().slice(0, wide < 4 * 86400 ? 16 : 10).replace("T", " ");
     const run = order[Math.min(Math.max(Math.round(at), 0), order.length - 1)];
-    return wide <= 14 ? facts(run).sha.slice(0, 7) : new Date(when[run] * 1000).toISOString().slice(0, 10);
+    const day = wide <= 14 ? "" : `${new Date(when[run] * 1000).toISOString().slice(0, 10)} `;
+    return `${day}${facts(run).sha.slice(0, 7)}`;
   }
 
   // What people see of a run
@@ -325,7 +326,9 @@
     field("meaning").textContent = (series.lockstep
       ? "Line: level of each commit, as it follows from the gates, which measure two commits in alternation."
       : "Line: level of each run, the lower quartile over its launches of their quickest round, which other work disturbs least.") + band;
+    if (series.steps.some((step) => step.state !== "ignored")) field("meaning").textContent += " Dashed lines: change points. Dark lines: the mean level between them.";
     if (Object.keys(series.same).length) field("meaning").textContent += " Grey squares on the axis: other commits, not measured, run the same code.";
+    if (series.repeated.length) field("meaning").textContent += " Grey runs: the benchmark runs the same code as at the commit measured before, so a change there is noise.";
     picked = [];
     page = 0;
     for (const part of document.querySelectorAll(".summary[data-series]")) {

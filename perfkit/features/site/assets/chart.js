@@ -25,7 +25,7 @@ window.PerfkitChart = class {
     this.#listen();
   }
 
-  // `data`: columns x (ascending), mean, low, high, env, version, run; steps, levels, borders, releases, same; texts.
+  // `data`: columns x (ascending), mean, low, high, env, version, run; steps, levels, borders, releases, same, repeated; texts.
   show(data) {
     this.#data = data;
     this.#hover = -1;
@@ -281,15 +281,15 @@ window.PerfkitChart = class {
   }
 
   #drawRuns(context, first, last, width) {
-    const { x, mean, env } = this.#data;
+    const { x, mean, env, repeated } = this.#data;
     if ((last - first) * 5 > width) return;
     for (let run = first; run < last; run += 1) {
       if (this.#off.has(env[run]) || Number.isNaN(mean[run])) continue;
-      this.#mark(context, this.#place(x[run]), this.#height(mean[run]), env[run], 3.2, false);
+      this.#mark(context, this.#place(x[run]), this.#height(mean[run]), env[run], 3.2, false, repeated.has(run));
     }
   }
 
-  #mark(context, x, y, environment, size, filled) {
+  #mark(context, x, y, environment, size, filled, isGrey = false) {
     const shape = window.PerfkitChart.SHAPES[environment % window.PerfkitChart.SHAPES.length];
     context.beginPath();
     if (shape === "circle") context.arc(x, y, size, 0, 7);
@@ -299,8 +299,8 @@ window.PerfkitChart = class {
     if (shape === "cross") { context.moveTo(x - size, y - size); context.lineTo(x + size, y + size); context.moveTo(x + size, y - size); context.lineTo(x - size, y + size); }
     context.closePath();
     context.lineWidth = 1.6;
-    context.strokeStyle = this.colour(environment);
-    context.fillStyle = filled ? this.colour(environment) : this.#colours.paper;
+    context.strokeStyle = isGrey ? this.#colours.dim : this.colour(environment);
+    context.fillStyle = isGrey ? this.#colours.dim : filled ? this.colour(environment) : this.#colours.paper;
     context.fill();
     context.stroke();
   }
@@ -435,11 +435,13 @@ window.PerfkitChart = class {
       if (x >= this.#view[0] && x <= this.#view[1]) context.fillRect(this.#place(x) - 2, own.#TOP + height + 1, 4, 4);
     }
     context.textBaseline = "alphabetic";
-    const room = Math.max(2, Math.floor(width / 120));
+    const span = this.#view[1] - this.#view[0];
+    const wide = context.measureText(this.#data.placeText(this.#view[0], span)).width + 24;
+    const room = Math.max(1, Math.floor(width / wide));
     let before = "";
     for (let number = 0; number < room; number += 1) {
-      const x = this.#view[0] + ((number + 0.5) / room) * (this.#view[1] - this.#view[0]);
-      const text = this.#data.placeText(x, this.#view[1] - this.#view[0]);
+      const x = this.#view[0] + ((number + 0.5) / room) * span;
+      const text = this.#data.placeText(x, span);
       context.textAlign = "center";
       if (text && text !== before) context.fillText(text, this.#place(x), own.#TOP + height + 20);
       before = text;
