@@ -483,10 +483,11 @@ def main() -> int:
             for kind in given.kind or KINDS
             if number < KINDS[kind] and (kind, number) not in done
         ]
-        study = _prepared(journal) if left else None
-        with ThreadPoolExecutor(given.at_once) as at_once:
-            for _ in at_once.map(lambda one: study and study.do(*one), left):
-                pass
+        if left:
+            study = _prepared(journal)
+            with ThreadPoolExecutor(given.at_once) as at_once:
+                for done_case in [at_once.submit(study.do, *one) for one in left]:
+                    done_case.result()
     return _report(journal.outcomes(), write=given.report)
 
 

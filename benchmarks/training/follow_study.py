@@ -82,8 +82,8 @@ def cost(steps: int) -> str:
             )
             for side in _SIDES
         ]
-        for side in sides:
-            _answer(side)
+        for process in sides:
+            _answer(process)
         # Turns in which a block of steps is summed up are few, and their ratios are others.
         logs: dict[bool, list[float]] = {False: [], True: []}
         turns, memory = BLOCK_STEPS // _TURN, []
@@ -94,8 +94,8 @@ def cost(steps: int) -> str:
                 took[side] = _answer(sides[side])
             logs[turn % turns == _CLOSES].append(math.log(took[1] / took[0]))
             memory.append(psutil.Process(sides[1].pid).memory_info().rss)
-        for side in sides:
-            side.communicate("\n")
+        for process in sides:
+            process.communicate("\n")
     plain, closing = (ratio_of_turns(logs[closes]) for closes in (False, True))
     assert plain is not None
     assert closing is not None
