@@ -1,0 +1,315 @@
+"""Run public training scripts with timers put in by hand and under `perfkit profile`, by turns, and compare.
+
+python benchmarks/training/scripts.py --sources CLONES [--only mnist] [--turns 3] [--together]
+python benchmarks/training/scripts.py --sources CLONES --whole
+python benchmarks/training/scripts.py --page
+
+The first one times, with the two passes that give times; with --whole all passes are made once, to see
+whether one crashes. Both write docs/measured/scripts.md at their end, and --page does so from what was
+kept. CLONES has each repository as "owner+name"; what is missing is cloned from GitHub. The scripts need
+`pip install accelerate gymnasium lightning matplotlib skorch tensorboard torch_geometric tyro`; torchvision
+is replaced by random pictures. With --together the timers run inside of what perfkit profiles, so that both
+see the very same steps: for a difference between the turns, that distinguishes noise from a mistake.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_HERE = Path(__file__).parent
+_OUT = _HERE / "scripts.json"
+_PAGE = _HERE.parents[1] / "docs" / "measured" / "scripts.md"
+_STAND_INS = _HERE / "stand_ins"
+_PHASES = ("data wait", "forward", "loss", "backward", "optimizer")
+_WITHIN, _SMALL, _OF_STEP = 0.05, 0.03, 0.01
+_LIMIT_S = 300
+_HEAD = "| script | steps | by hand, ms | perfkit, ms | samples/s | % of a step by hand, by perfkit | off |"
+_Script = Mapping[str, Any]
+
+
+def main() -> None:
+    """Try all scripts, print a line for each, and write what came out."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sources", type=Path, default=Path.cwd())
+    parser.add_argument("--only", action="append")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--together", action="store_true")
+    parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--page", action="store_true")
+    parser.add_argument("--out", type=Path, default=_OUT)
+    given = parser.parse_args()
+    found = {one["script"]: one for one in json.loads(given.out.read_text())} if given.out.exists() else {}
+    scripts = tomllib.loads((_HERE / "scripts.toml").read_text())["script"]
+    for script in () if given.page else scripts:
+        if given.only and script["name"] not in given.only:
+            continue
+        turns = 0 if given.whole else given.turns
+        one = _tried(script, given.sources, turns, together=given.together)
+        before = found.get(script["name"], {})
+        found[script["name"]] = one = (before if given.whole else {"ran": before.get("ran")}) | one
+        sys.stdout.write(json.dumps(one) + "\n")
+        sys.stdout.flush()
+        found = {other["name"]: found[other["name"]] for other in scripts if other["name"] in found}
+        given.out.write_text("[\n" + ",\n".join(map(json.dumps, found.values())) + "\n]\n")
+    if given.out == _OUT:
+        text = _PAGE.read_text()
+        _PAGE.write_text(text[: text.index(_HEAD)] + table(list(found.values())))
+
+
+def _tried(script: _Script, sources: Path, turns: int, *, together: bool) -> dict[str, Any]:
+    begun = time.perf_counter()
+    with tempfile.TemporaryDirectory() as name:
+        plain, hand = Path(name) / "plain", Path(name) / "hand"
+        commit = _copied(script, sources, plain)
+        shutil.copytree(plain, hand)
+        place = hand / script.get("folder", "") / script.get("timed", _file(script))
+        place.write_text(with_timers(place.read_text(), script))
+        pairs: list[tuple[list[dict[str, float]], dict[str, Any]]] = []
+        found: dict[str, Any]
+        try:
+            if turns:
+                for _ in range(turns):
+                    by_hand = _by_hand(script, hand)
+                    pairs.append((by_hand, _profiled(script, hand if together else plain, "clean,balance")))
+                found = compared(pairs) | {"turns": turns, "load": round(os.getloadavg()[1], 1)}
+            else:
+                _profiled(script, plain)
+                found = {"ran": True}
+        except subprocess.SubprocessError as failed:
+            found = {"ran": False, "error": f"{failed} {getattr(failed, 'stderr', '')}"[-1000:]}
+        return {
+            "script": script["name"],
+            "repository": script["repository"],
+            "commit": commit,
+            "path": str(Path(script.get("folder", "")) / _file(script)),
+            **found,
+            "took_s": round(time.perf_counter() - begun),
+        }
+
+
+def _file(script: _Script) -> str:
+    return str(Path(script.get("run_in", "")) / script["path"])
+
+
+def _copied(script: _Script, sources: Path, to: Path) -> str:
+    """Copy the script's folder as it was committed, with synthetic data; return the commit."""
+    repository = script["repository"]
+    source = sources / repository.replace("/", "+")
+    if not source.exists():
+        _run(["git", "clone", "-q", f"https://github.com/{repository}", str(source)], Path.cwd())
+    to.mkdir()
+    archive = _run(["git", "archive", "HEAD", script.get("folder", ".")], source, text=False)
+    subprocess.run(["tar", "-x"], cwd=to, input=archive, check=True)
+    place = to / script.get("folder", "") / _file(script)
+    text = place.read_text()
+    for old, new in script.get("change", ()):
+        if old not in text:
+            raise SystemExit(f'{script["name"]}: {place.name} has no "{old}"')
+        text = text.replace(old, new)
+    place.write_text(text)
+    if "prepare" in script:
+        _run([sys.executable, "-c", script["prepare"]], _started_in(script, to))
+    return str(_run(["git", "rev-parse", "--short", "HEAD"], source)).strip()
+
+
+def with_timers(text: str, script: _Script) -> str:
+    """Return a script's text with the timers of its entry."""
+    for phase, expressions in script.get("inside", {}).items():
+        for one in expressions:
+            text = text.replace(one, f'hand.timed("{phase}", lambda: {one})')
+    tree = ast.parse(text)
+    lines = text.splitlines()
+    before: defaultdict[int, list[str]] = defaultdict(list)
+    after: defaultdict[int, list[str]] = defaultdict(list)
+    first = next(one for one in tree.body if not _comes_first(one))
+    before[first.lineno].append("import hand")
+    for phase in (*_PHASES, "off", "rest"):
+        for begin, end in _statements(tree, lines, script.get(phase, ())):
+            if isinstance(begin, ast.For) and phase == "data wait":
+                line, (start, stop) = (
+                    lines[begin.lineno - 1],
+                    (begin.iter.col_offset, begin.iter.end_col_offset),
+                )
+                waiting = f"hand.waiting(lambda: {line[start:stop]})"
+                lines[begin.lineno - 1] = f"{line[:start]}{waiting}{line[stop:]}"
+                continue
+            indent = " " * begin.col_offset
+            before[begin.lineno].append(f'{indent}hand.enter("{phase}")')
+            after[end.end_lineno or 0].insert(0, f"{indent}hand.leave()")
+    for begin, end in _statements(tree, lines, script.get("step", ())):
+        called = f"hand.step({script.get('samples', '')})"
+        after[end.end_lineno or 0].append(" " * begin.col_offset + called)
+    if "insert" in script:
+        start, code = script["insert"]
+        at = next(number for number, line in enumerate(lines, 1) if line.strip().startswith(start))
+        indent = lines[at - 1][: -len(lines[at - 1].lstrip())]
+        before[at] += textwrap.indent(code, indent).splitlines()
+    timed = []
+    for number, line in enumerate(lines, 1):
+        timed += [*before[number], line, *after[number]]
+    return "\n".join(timed) + "\n"
+
+
+def _comes_first(statement: ast.stmt) -> bool:
+    is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return is_text or (isinstance(statement, ast.ImportFrom) and statement.module == "__future__")
+
+
+def _statements(
+    tree: ast.Module, lines: Sequence[str], entries: Sequence[str | Sequence[str]]
+) -> Iterator[tuple[ast.stmt, ast.stmt]]:
+    """Yield each statement that begins as an entry does, or the first and last one of a row in a block."""
+    blocks = [block for node in ast.walk(tree) for block in vars(node).values() if isinstance(block, list)]
+    blocks = [block for block in blocks if block and isinstance(block[0], ast.stmt)]
+    for entry in entries:
+        first, last = (entry, entry) if isinstance(entry, str) else entry
+        found = False
+        for block in blocks:
+            texts = [lines[one.lineno - 1][one.col_offset :] for one in block]
+            for at, text in enumerate(texts):
+                if text.startswith(first):
+                    to = next(to for to in range(at, len(block)) if texts[to].startswith(last))
+                    yield block[at], block[to]
+                    found = True
+        if not found:
+            raise SystemExit(f"no statement begins with {entry}")
+
+
+def _started_in(script: _Script, root: Path) -> Path:
+    return root / script.get("folder", "") / script.get("run_in", "")
+
+
+def _by_hand(script: _Script, root: Path) -> list[dict[str, float]]:
+    place = root / "hand.json"
+    ranks = ["-m", "torch.distributed.run", "--nproc-per-node", str(script.get("ranks", 1)), "--standalone"]
+    command = [sys.executable, *(ranks if "ranks" in script else []), script["path"], *_arguments(script)]
+    _run(command, _started_in(script, root), environment=_environment(script, root, HAND_OUT=str(place)))
+    steps: list[dict[str, float]] = json.loads(place.read_text())
+    return steps
+
+
+def _profiled(script: _Script, root: Path, passes: str = "") -> dict[str, Any]:
+    """Profile the script, with all passes unless some are named."""
+    place = root / "profile.json"
+    options = ["--out", str(root / "out.stat"), "--json", str(place), "--no-ledger"]
+    options += ["--passes", passes] if passes else []
+    options += ["--ranks", str(script["ranks"])] if "ranks" in script else []
+    command = [
+        sys.executable,
+        "-m",
+        "perfkit",
+        "profile",
+        script["path"],
+        *options,
+        "--",
+        *_arguments(script),
+    ]
+    _run(command, _started_in(script, root), environment=_environment(script, root))
+    profile: dict[str, Any] = json.loads(place.read_text())
+    return profile
+
+
+def _arguments(script: _Script) -> list[str]:
+    return list(script.get("arguments", ()))
+
+
+def _environment(script: _Script, root: Path, **others: str) -> dict[str, str]:
+    folders = [str(_STAND_INS), str(root / script.get("folder", "")), os.environ.get("PYTHONPATH", "")]
+    pictures = str(script.get("pictures", 1280))
+    return os.environ | {"PYTHONPATH": os.pathsep.join(folders), "PICTURES": pictures, **others}
+
+
+def _run(
+    command: Sequence[str], folder: Path, *, text: bool = True, environment: Mapping[str, str] | None = None
+) -> Any:  # noqa: ANN401 (text or bytes)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=text, timeout=_LIMIT_S, check=True
+    )
+    return done.stdout
+
+
+def compared(pairs: Sequence[tuple[list[dict[str, float]], dict[str, Any]]]) -> dict[str, Any]:
+    """Return what was timed by hand beside what the profiles say, and whether that is within the bounds."""
+    hands, cleans, shares = [], [], defaultdict(list)
+    samples: list[tuple[float, float | None]] = []
+    for steps, profile in pairs:
+        clean = next(one for one in profile["passes"] if one["name"] == "clean")
+        balance = profile["balance"]
+        by_hand = [sum(step[name] for name in step if name not in ("off", "samples")) for step in steps[1:]]
+        hands.append(statistics.fmean(by_hand))
+        typical = clean["step_s"][1:]
+        cleans.append(statistics.fmean(typical) if typical else 0.0)
+        trained = sum(step["samples"] for step in steps)
+        each_s = clean["samples"] and cleans[-1] * len(clean["step_s"]) / clean["samples"]
+        samples.append((trained / len(steps) / hands[-1], 1 / each_s if each_s else None))
+        whole_s = sum(balance["step_s"][1:])
+        seen = {one["name"]: sum(one["seconds"][1:]) / whole_s for one in balance["phases"]}
+        for name in _PHASES:
+            if any(name in step for step in steps):
+                hand = sum(step.get(name, 0.0) for step in steps[1:]) / sum(by_hand)
+                shares[name].append((hand, seen.get(name, 0.0)))
+    counts = [len(pairs[0][0]), len(clean["step_s"])]
+    step = statistics.median(p / h for p, h in zip(cleans, hands, strict=True)) - 1
+    rate = None
+    if samples[0][0]:
+        rates = [p / h if p else 0.0 for h, p in samples]
+        rate = statistics.median(rates) - 1
+    phases = {
+        name: [statistics.median(side) for side in zip(*both, strict=True)] for name, both in shares.items()
+    }
+    wrong = [name for name, both in phases.items() if not _is_near(*both)]
+    wrong += ["steps"] if abs(counts[1] / counts[0] - 1) > _WITHIN else []
+    wrong += ["step time"] if abs(step) > _WITHIN else []
+    wrong += ["samples/s"] if rate is not None and abs(rate) > _WITHIN else []
+    return {
+        "unit": clean["unit"],
+        "steps": counts,
+        "step_ms": [round(1e3 * statistics.median(side), 3) for side in (hands, cleans)],
+        "step": round(step, 4),
+        "samples": None if rate is None else round(rate, 4),
+        "by_hand_scatter": round(max(hands) / min(hands) - 1, 4),
+        "phases": {name: [round(one, 4) for one in both] for name, both in phases.items()},
+        "wrong": wrong,
+    }
+
+
+def _is_near(hand: float, seen: float) -> bool:
+    return abs(seen - hand) <= (_OF_STEP if hand < _SMALL else _WITHIN * hand)
+
+
+def table(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return a Markdown table of all scripts, and how many are within the bounds."""
+    rows = [_HEAD, "| :--- | ---: | ---: | ---: | ---: | :--- | :--- |"]
+    for one in found:
+        name = f"{one['repository']}: {one['script']}"
+        if "steps" not in one:
+            rows.append(f"| {name} | | | | | | failed |")
+            continue
+        steps = " / ".join(map(str, dict.fromkeys(one["steps"])))
+        rate = "" if one["samples"] is None else f"{100 * one['samples']:+.1f} %"
+        phases = ", ".join(f"{phase} {100 * h:.1f} {100 * p:.1f}" for phase, (h, p) in one["phases"].items())
+        times = (f"{ms:.3g}" for ms in one["step_ms"])
+        rows.append("| " + " | ".join([name, steps, *times, rate, phases, ", ".join(one["wrong"])]) + " |")
+    fine = sum("steps" in one and not one["wrong"] for one in found)
+    ran = sum(bool(one.get("ran")) for one in found)
+    rows += ["", f"All passes ran in {ran} of {len(found)}; {fine} of {len(found)} are within the bounds."]
+    return "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    main()
