@@ -242,19 +242,27 @@ def _cut(
 
 
 def _with_own_losses(labels: list[_Label]) -> list[_Label]:
-    """Name what no hook saw between a forward and its backward pass: a loss in the user's own words."""
+    """Name what no hook saw before a backward pass: between modules a forward pass, behind them a loss."""
     for backward in [place for place, label in enumerate(labels) if label == BACKWARD]:
         known = (FORWARD, BACKWARD, _WITH_LOSS)
         begin = next((at for at in range(backward - 1, -1, -1) if labels[at] in known), None)
         if begin is None or labels[begin] != FORWARD:
             continue
         between = labels[begin:backward]
+        until = since = len(between)
         if OPTIMIZER in between:
-            between = between[: between.index(OPTIMIZER)]
+            until = between.index(OPTIMIZER)
+            since -= between[::-1].index(OPTIMIZER)
             # With a loss that a hook saw, what comes before gradients are set to zero may be anything.
-            if LOSS in between:
-                between = between[: len(between) - between[::-1].index(LOSS)]
-        labels[begin : begin + len(between)] = [label or LOSS for label in between]
+            if LOSS in between[:until]:
+                until -= between[:until][::-1].index(LOSS)
+        for part in (slice(begin, begin + until), slice(begin + since, backward)):
+            labels[part] = [label or LOSS for label in labels[part]]
+        while begin and (label := labels[begin - 1]) in (FORWARD, _PAUSE, None):
+            begin -= 1
+            if label == FORWARD:
+                until = next(at for at in range(begin + 1, backward) if labels[at] == FORWARD)
+                labels[begin:until] = [label or FORWARD for label in labels[begin:until]]
     return [FORWARD if label == _WITH_LOSS else label for label in labels]
 
 
@@ -308,7 +316,8 @@ def hook_torch(clock: PhaseClock) -> contextlib.ExitStack:
         wrap(torch.Tensor, _CALLS_TO_HOST, _always(TO_HOST))
         wrap(torch.Tensor, ("backward",), _always(BACKWARD))
         wrap(torch.autograd, ("backward", "grad"), _always(BACKWARD))
-        wrap(Optimizer, ("zero_grad",), _always(OPTIMIZER))
+        for owner in (Optimizer, torch.nn.Module):
+            wrap(owner, ("zero_grad",), _always(OPTIMIZER))
         wrap(LRScheduler, ("step",), _always(OPTIMIZER))
         wrap(torch.nn.utils, ("clip_grad_norm_", "clip_grad_value_"), _always(OPTIMIZER))
         wrap(functional, _losses(vars(functional)), _always(LOSS))
