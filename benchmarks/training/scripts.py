@@ -259,6 +259,8 @@ def compared(pairs: Sequence[tuple[list[dict[str, float]], dict[str, Any]]]) -> 
         samples.append((trained / len(steps) / hands[-1], 1 / each_s if each_s else None))
         whole_s = sum(balance["step_s"][1:])
         seen = {one["name"]: sum(one["seconds"][1:]) / whole_s for one in balance["phases"]}
+        # By hand, what ranks do together cannot be separated from the backward pass in which they do it.
+        seen["backward"] = seen.get("backward", 0.0) + seen.get("other ranks", 0.0)
         for name in _PHASES:
             if any(name in step for step in steps):
                 hand = sum(step.get(name, 0.0) for step in steps[1:]) / sum(by_hand)

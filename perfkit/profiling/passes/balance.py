@@ -114,15 +114,15 @@ class PhaseClock:
         self._change(phase)
         return True
 
-    def end(self, renamed: _Label = None) -> None:
-        """Leave the phase of the outermost hook, which may get another name."""
+    def end(self, renamed: _Label = None, ended: Moment | None = None) -> None:
+        """Leave the phase of the outermost hook, now or when it ``ended``; it may get another name."""
         place = len(self._changes) - 1
         while renamed and place >= 0 and self._changes[place][1] in (self.hook, _PAUSE):
             moment, label = self._changes[place]
             self._changes[place] = moment, renamed if label == self.hook else label
             place -= 1
         self.hook = None
-        self._change(self._label)
+        self._change(self._label, ended)
 
     @contextmanager
     def instead(self, phase: _Label) -> Iterator[None]:
@@ -181,6 +181,10 @@ class PhaseClock:
         self._changes = []
         self._change(self._label)
 
+    def moment(self) -> Moment:
+        """Return the present moment, in the middle of a phase."""
+        return self._now()
+
     def close(self) -> None:
         """Ignore all later calls, so that a hook that is still set, as in a forked process, costs little."""
         self._thread = _NO_THREAD
@@ -208,11 +212,12 @@ class PhaseClock:
     def _label(self) -> _Label:
         return self.hook or (self._named[-1] if self._named else None)
 
-    def _change(self, label: _Label) -> None:
+    def _change(self, label: _Label, at: Moment | None = None) -> None:
         if self._watch is not None:
-            self._changes.append((self._now(), _PAUSE))
+            self._changes.append((at or self._now(), _PAUSE))
             self._watch(label)
-        self._changes.append((self._now(), label))
+            at = None
+        self._changes.append((at or self._now(), label))
 
     def _change_named(self) -> None:
         if self.hook is None:
@@ -418,12 +423,14 @@ def _timed(clock: PhaseClock, call: _Call, phase_of: Callable[[Any], str]) -> _C
         # A compiler that traces this must see the call only. Most other calls are in a phase already.
         if is_compiling() or clock.hook or not clock.begin(phase_of(args[0] if args else None)):
             return call(*args, **kwargs)
-        renamed = None
+        renamed = ended = None
         try:
             result = call(*args, **kwargs)
-            renamed = _renamed(args[0], result) if phase_of is _phase_of_module else None
+            if phase_of is _phase_of_module:
+                ended = clock.moment()
+                renamed = _renamed(args[0], result)
         finally:
-            clock.end(renamed)
+            clock.end(renamed, ended)
         return result
 
     setattr(timed, _HOOKED, True)
