@@ -263,7 +263,9 @@ def compared(pairs: Sequence[tuple[list[dict[str, float]], dict[str, Any]]]) -> 
         seen["backward"] = seen.get("backward", 0.0) + seen.get("other ranks", 0.0)
         for name in _PHASES:
             if any(name in step for step in steps):
-                hand = sum(step.get(name, 0.0) for step in steps[1:]) / sum(by_hand)
+                # The balance pass may end earlier, and with it the shares.
+                until = len(balance["step_s"])
+                hand = sum(step.get(name, 0.0) for step in steps[1:until]) / sum(by_hand[: until - 1])
                 shares[name].append((hand, seen.get(name, 0.0)))
     counts = [len(pairs[0][0]), len(clean["step_s"])]
     step = statistics.median(p / h for p, h in zip(cleans, hands, strict=True)) - 1
