@@ -84,8 +84,11 @@ def _tried(script: _Script, sources: Path, turns: int, *, together: bool) -> dic
         try:
             if turns:
                 for _ in range(turns):
-                    by_hand = _by_hand(script, hand)
-                    pairs.append((by_hand, _profiled(script, hand if together else plain, "clean,balance")))
+                    by_hand = [] if together else _by_hand(script, hand)
+                    profile = _profiled(
+                        script, *((hand, "balance") if together else (plain, "clean,balance"))
+                    )
+                    pairs.append((by_hand or json.loads((hand / "hand.json").read_text()), profile))
                 found = compared(pairs) | {"turns": turns, "load": round(os.getloadavg()[1], 1)}
             else:
                 _profiled(script, plain)
@@ -112,9 +115,8 @@ def _copied(script: _Script, sources: Path, to: Path) -> str:
     source = sources / repository.replace("/", "+")
     if not source.exists():
         _run(["git", "clone", "-q", f"https://github.com/{repository}", str(source)], Path.cwd())
-    to.mkdir()
-    archive = _run(["git", "archive", "HEAD", script.get("folder", ".")], source, text=False)
-    subprocess.run(["tar", "-x"], cwd=to, input=archive, check=True)
+    folder = script.get("folder", "")
+    shutil.copytree(source / folder, to / folder, ignore=shutil.ignore_patterns(".git"))
     place = to / script.get("folder", "") / _file(script)
     text = place.read_text()
     for old, new in script.get("change", ()):
@@ -124,7 +126,7 @@ def _copied(script: _Script, sources: Path, to: Path) -> str:
     place.write_text(text)
     if "prepare" in script:
         _run([sys.executable, "-c", script["prepare"]], _started_in(script, to))
-    return str(_run(["git", "rev-parse", "--short", "HEAD"], source)).strip()
+    return _run(["git", "rev-parse", "--short", "HEAD"], source).strip()
 
 
 def with_timers(text: str, script: _Script) -> str:
@@ -219,7 +221,8 @@ def _profiled(script: _Script, root: Path, passes: str = "") -> dict[str, Any]:
         "--",
         *_arguments(script),
     ]
-    _run(command, _started_in(script, root), environment=_environment(script, root))
+    hand = str(root / "hand.json")
+    _run(command, _started_in(script, root), environment=_environment(script, root, HAND_OUT=hand))
     profile: dict[str, Any] = json.loads(place.read_text())
     return profile
 
@@ -230,15 +233,13 @@ def _arguments(script: _Script) -> list[str]:
 
 def _environment(script: _Script, root: Path, **others: str) -> dict[str, str]:
     folders = [str(_STAND_INS), str(root / script.get("folder", "")), os.environ.get("PYTHONPATH", "")]
-    pictures = str(script.get("pictures", 1280))
+    pictures = str(script.get("pictures", 640))
     return os.environ | {"PYTHONPATH": os.pathsep.join(folders), "PICTURES": pictures, **others}
 
 
-def _run(
-    command: Sequence[str], folder: Path, *, text: bool = True, environment: Mapping[str, str] | None = None
-) -> Any:  # noqa: ANN401 (text or bytes)
+def _run(command: Sequence[str], folder: Path, *, environment: Mapping[str, str] | None = None) -> str:
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=text, timeout=_LIMIT_S, check=True
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=_LIMIT_S, check=True
     )
     return done.stdout
 
@@ -248,7 +249,7 @@ def compared(pairs: Sequence[tuple[list[dict[str, float]], dict[str, Any]]]) -> 
     hands, cleans, shares = [], [], defaultdict(list)
     samples: list[tuple[float, float | None]] = []
     for steps, profile in pairs:
-        clean = next(one for one in profile["passes"] if one["name"] == "clean")
+        clean = profile["passes"][0]
         balance = profile["balance"]
         by_hand = [sum(step[name] for name in step if name not in ("off", "samples")) for step in steps[1:]]
         hands.append(statistics.fmean(by_hand))
@@ -257,16 +258,20 @@ def compared(pairs: Sequence[tuple[list[dict[str, float]], dict[str, Any]]]) -> 
         trained = sum(step["samples"] for step in steps)
         each_s = clean["samples"] and cleans[-1] * len(clean["step_s"]) / clean["samples"]
         samples.append((trained / len(steps) / hands[-1], 1 / each_s if each_s else None))
+        until = len(balance["step_s"])
         whole_s = sum(balance["step_s"][1:])
+        # Where both time the same steps, what perfkit does at the end of a step is in the hand's times.
+        own_s = sum(clean["step_s"][1:]) - whole_s if clean["name"] == "balance" else 0.0
+        timed_s = sum(by_hand[: until - 1]) - own_s
         seen = {one["name"]: sum(one["seconds"][1:]) / whole_s for one in balance["phases"]}
         # By hand, what ranks do together cannot be separated from the backward pass in which they do it.
         seen["backward"] = seen.get("backward", 0.0) + seen.get("other ranks", 0.0)
         for name in _PHASES:
             if any(name in step for step in steps):
-                # The balance pass may end earlier, and with it the shares.
-                until = len(balance["step_s"])
-                hand = sum(step.get(name, 0.0) for step in steps[1:until]) / sum(by_hand[: until - 1])
-                shares[name].append((hand, seen.get(name, 0.0)))
+                # The balance pass may end earlier than the program, and with it the shares.
+                hand = sum(step.get(name, 0.0) for step in steps[1:until])
+                hand -= own_s if name == "optimizer" and not clean["marked"] else 0.0
+                shares[name].append((hand / timed_s, seen.get(name, 0.0)))
     counts = [len(pairs[0][0]), len(clean["step_s"])]
     step = statistics.median(p / h for p, h in zip(cleans, hands, strict=True)) - 1
     rate = None

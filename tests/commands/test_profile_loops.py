@@ -403,6 +403,21 @@ def test_work_without_gradients_is_named_by_what_runs(project: Repository) -> No
     assert found.phases_s["forward"] < 12 * 0.005
 
 
+AFTER_STEPS = """
+import time, torch
+
+torch.optim.optimizer.register_optimizer_step_post_hook(lambda *_: time.sleep(0.01))
+"""
+
+
+def test_all_of_an_optimizers_step_is_its_phase(project: Repository) -> None:
+    found = profile(project, f"{AFTER_STEPS}{LOOP}", "--passes", "balance", "--no-ledger")
+
+    assert 0 == found.code, found.error
+    # What follows the end of the last step is in none.
+    assert found.phases_s["optimizer"] > 5 * 0.01
+
+
 # A graph is trained on as a whole, and looked at after each step.
 WHOLE = """
 import time, torch

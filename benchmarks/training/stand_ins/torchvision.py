@@ -28,7 +28,7 @@ class _Pictures(Dataset[Any]):
     ) -> None:
         del root, download
         count = int(os.environ.get("PICTURES", "1280")) // (1 if train else 4)
-        source = torch.Generator().manual_seed(train)
+        source = torch.Generator().manual_seed(int(train))
         self.data = torch.randint(0, 256, (count, *self.shape), dtype=torch.uint8, generator=source)
         self.targets = torch.randint(0, 10, (count,), generator=source)
         self.transform = transform

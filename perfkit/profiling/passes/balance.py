@@ -485,7 +485,8 @@ def _hook_steps(clock: PhaseClock) -> tuple[Any, Any]:
 
     def begin(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
         outermost.append(clock.begin(OPTIMIZER))
-        return _with_closure_aside(clock, args, kwargs) if outermost[-1] else None
+        # The whole step may have been entered already.
+        return _with_closure_aside(clock, args, kwargs) if clock.hook == OPTIMIZER else None
 
     def end(*_: object) -> None:
         if outermost and outermost.pop():
