@@ -38,7 +38,7 @@ _STAND_INS = _HERE / "stand_ins"
 _PHASES = ("data wait", "forward", "loss", "backward", "optimizer")
 _WITHIN, _SMALL, _OF_STEP = 0.05, 0.03, 0.01
 _LIMIT_S = 300
-_HEAD = "| script | steps | by hand, ms | perfkit, ms | samples/s | % of a step by hand, by perfkit | off |"
+_HEAD = "| script | steps | by hand, ms | perfkit, ms | samples/s | phases by hand, % (perfkit, %) | off |"
 _Script = Mapping[str, Any]
 
 
@@ -245,60 +245,79 @@ def _run(command: Sequence[str], folder: Path, *, environment: Mapping[str, str]
 
 
 def compared(pairs: Sequence[tuple[list[dict[str, float]], dict[str, Any]]]) -> dict[str, Any]:
-    """Return what was timed by hand beside what the profiles say, and whether that is within the bounds."""
-    hands, cleans, shares = [], [], defaultdict(list)
-    samples: list[tuple[float, float | None]] = []
-    for steps, profile in pairs:
-        clean = profile["passes"][0]
-        balance = profile["balance"]
-        by_hand = [sum(step[name] for name in step if name not in ("off", "samples")) for step in steps[1:]]
-        hands.append(statistics.fmean(by_hand))
-        typical = clean["step_s"][1:]
-        cleans.append(statistics.fmean(typical) if typical else 0.0)
-        trained = sum(step["samples"] for step in steps)
-        each_s = clean["samples"] and cleans[-1] * len(clean["step_s"]) / clean["samples"]
-        samples.append((trained / len(steps) / hands[-1], 1 / each_s if each_s else None))
-        until = len(balance["step_s"])
-        whole_s = sum(balance["step_s"][1:])
-        # Where both time the same steps, what perfkit does at the end of a step is in the hand's times.
-        own_s = sum(clean["step_s"][1:]) - whole_s if clean["name"] == "balance" else 0.0
-        timed_s = sum(by_hand[: until - 1]) - own_s
-        seen = {one["name"]: sum(one["seconds"][1:]) / whole_s for one in balance["phases"]}
-        # By hand, what ranks do together cannot be separated from the backward pass in which they do it.
-        seen["backward"] = seen.get("backward", 0.0) + seen.get("other ranks", 0.0)
-        for name in _PHASES:
-            if any(name in step for step in steps):
-                # The balance pass may end earlier than the program, and with it the shares.
-                hand = sum(step.get(name, 0.0) for step in steps[1:until])
-                hand -= own_s if name == "optimizer" and not clean["marked"] else 0.0
-                shares[name].append((hand / timed_s, seen.get(name, 0.0)))
-    counts = [len(pairs[0][0]), len(clean["step_s"])]
-    step = statistics.median(p / h for p, h in zip(cleans, hands, strict=True)) - 1
-    rate = None
-    if samples[0][0]:
-        rates = [p / h if p else 0.0 for h, p in samples]
-        rate = statistics.median(rates) - 1
-    phases = {
-        name: [statistics.median(side) for side in zip(*both, strict=True)] for name, both in shares.items()
+    """Return what was timed by hand beside what the profiles have, and what is not within the bounds."""
+    steps, rates, by_hand_ms, by_perfkit_ms = [], [], [], []
+    phases: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    for by_hand, profile in pairs:
+        timed = profile["passes"][0]
+        hand_s = [sum(step[name] for name in step if name not in ("off", "samples")) for step in by_hand]
+        by_hand_ms.append(1e3 * statistics.fmean(hand_s[1:]))
+        by_perfkit_ms.append(1e3 * statistics.fmean(timed["step_s"][1:]))
+        steps.append(by_perfkit_ms[-1] / by_hand_ms[-1] - 1)
+        if trained := sum(step["samples"] for step in by_hand):
+            same = (timed["samples"] or 0) / trained * len(by_hand) / len(timed["step_s"])
+            rates.append(same * by_hand_ms[-1] / by_perfkit_ms[-1] - 1)
+        for name, both in _phases(by_hand, hand_s, profile).items():
+            phases[name].append(both)
+    counts = [len(pairs[-1][0]), len(pairs[-1][1]["passes"][0]["step_s"])]
+    found = {
+        name: [round(statistics.median(side), 4) for side in zip(*both, strict=True)]
+        for name, both in phases.items()
     }
-    wrong = [name for name, both in phases.items() if not _is_near(*both)]
+    step, rate = statistics.median(steps), statistics.median(rates) if rates else None
+    wrong = [name for name, (share, off) in found.items() if abs(off) > max(_WITHIN, _small(share))]
     wrong += ["steps"] if abs(counts[1] / counts[0] - 1) > _WITHIN else []
     wrong += ["step time"] if abs(step) > _WITHIN else []
     wrong += ["samples/s"] if rate is not None and abs(rate) > _WITHIN else []
     return {
-        "unit": clean["unit"],
+        "unit": timed["unit"],
         "steps": counts,
-        "step_ms": [round(1e3 * statistics.median(side), 3) for side in (hands, cleans)],
+        "step_ms": [round(statistics.median(side), 3) for side in (by_hand_ms, by_perfkit_ms)],
         "step": round(step, 4),
         "samples": None if rate is None else round(rate, 4),
-        "by_hand_scatter": round(max(hands) / min(hands) - 1, 4),
-        "phases": {name: [round(one, 4) for one in both] for name, both in phases.items()},
+        "by_hand_scatter": round(max(by_hand_ms) / min(by_hand_ms) - 1, 4),
+        "phases": found,
         "wrong": wrong,
     }
 
 
-def _is_near(hand: float, seen: float) -> bool:
-    return abs(seen - hand) <= (_OF_STEP if hand < _SMALL else _WITHIN * hand)
+def _small(share: float) -> float:
+    """Return by how much a phase may be off that is a small part of a step."""
+    return _OF_STEP / share if 0 < share < _SMALL else 0.0
+
+
+def _phases(
+    by_hand: Sequence[Mapping[str, float]], hand_s: Sequence[float], profile: Mapping[str, Any]
+) -> dict[str, tuple[float, float]]:
+    """Return each phase's share of a step by hand, and by how much perfkit's time or share of it differs.
+
+    Of the very same steps times are compared, step by step, and else shares.
+    """
+    balance, timed = profile["balance"], profile["passes"][0]
+    # The balance pass may end earlier than the program.
+    kept = slice(1, len(balance["step_s"]))
+    seen = {one["name"]: one["seconds"][kept] for one in balance["phases"]}
+    # By hand, what ranks do together cannot be separated from the backward pass in which they do it.
+    if "other ranks" in seen and "backward" in seen:
+        both = zip(seen["backward"], seen["other ranks"], strict=True)
+        seen["backward"] = [sum(one) for one in both]
+    is_same = timed["name"] == "balance"
+    # Of the same steps, some of what perfkit does meanwhile is in the hand's time for an optimizer.
+    own = [whole - part for whole, part in zip(timed["step_s"], balance["step_s"], strict=is_same)][kept]
+    own_s = statistics.median(own) if is_same and not timed["marked"] else 0.0
+    whole_s, balance_s = sum(hand_s[kept]), sum(balance["step_s"][kept])
+    found = {}
+    for name in _PHASES:
+        hand = [step.get(name, 0.0) for step in by_hand[kept]]
+        if not any(hand):
+            continue
+        share, other = sum(hand) / whole_s, sum(seen.get(name, ())) / balance_s
+        ratios = [p / h for p, h in zip(seen.get(name, [0.0] * len(hand)), hand, strict=False) if h > 0]
+        ratio = statistics.median(ratios) if is_same else other / share
+        if name == "optimizer" and ratio < 1:
+            ratio = min(1.0, ratio * share / max(share - own_s * len(hand) / whole_s, ratio * share))
+        found[name] = share, ratio - 1
+    return found
 
 
 def table(found: Sequence[Mapping[str, Any]]) -> str:
@@ -311,7 +330,9 @@ def table(found: Sequence[Mapping[str, Any]]) -> str:
             continue
         steps = " / ".join(map(str, dict.fromkeys(one["steps"])))
         rate = "" if one["samples"] is None else f"{100 * one['samples']:+.1f} %"
-        phases = ", ".join(f"{phase} {100 * h:.1f} {100 * p:.1f}" for phase, (h, p) in one["phases"].items())
+        phases = ", ".join(
+            f"{phase} {100 * share:.1f} ({100 * off:+.1f})" for phase, (share, off) in one["phases"].items()
+        )
         times = (f"{ms:.3g}" for ms in one["step_ms"])
         rows.append("| " + " | ".join([name, steps, *times, rate, phases, ", ".join(one["wrong"])]) + " |")
     fine = sum("steps" in one and not one["wrong"] for one in found)

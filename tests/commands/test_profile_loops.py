@@ -405,8 +405,9 @@ def test_work_without_gradients_is_named_by_what_runs(project: Repository) -> No
 
 AFTER_STEPS = """
 import time, torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
-torch.optim.optimizer.register_optimizer_step_post_hook(lambda *_: time.sleep(0.01))
+register_optimizer_step_post_hook(lambda *_: time.sleep(0.01))
 """
 
 

@@ -470,8 +470,8 @@ def choose_window(steps: int | None) -> Window:
 def watch_optimizers(enter: Callable[[], None], leave: Callable[[], None]) -> None:
     """Have ``enter`` and ``leave`` called around an optimizer's whole ``step``, and not in its own hooks.
 
-    These run inside of its range in a trace: a step of the trace that ended in one would overlap that. To open
-    and close the range can take a twentieth of the step's time.
+    These run inside of its range in a trace: a step of the trace that ended in one would overlap that. To
+    open and close the range can take a twentieth of the step's time.
     """
     from torch.optim import Optimizer
 
