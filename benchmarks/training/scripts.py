@@ -209,6 +209,8 @@ def _profiled(script: _Script, root: Path, passes: str = "") -> dict[str, Any]:
     """Profile the script, with all passes unless some are named."""
     place = root / "profile.json"
     options = ["--out", str(root / "out.stat"), "--json", str(place), "--no-ledger"]
+    # A number of steps that none of them reaches: then no pass ends after a minute.
+    options += ["--steps", "100000"] if passes else []
     options += ["--passes", passes] if passes else []
     options += ["--ranks", str(script["ranks"])] if "ranks" in script else []
     command = [
@@ -232,9 +234,10 @@ def _arguments(script: _Script) -> list[str]:
 
 
 def _environment(script: _Script, root: Path, **others: str) -> dict[str, str]:
-    folders = [str(_STAND_INS), str(root / script.get("folder", "")), os.environ.get("PYTHONPATH", "")]
-    pictures = str(script.get("pictures", 640))
-    return os.environ | {"PYTHONPATH": os.pathsep.join(folders), "PICTURES": pictures, **others}
+    pictures = script.get("pictures")
+    folders = [str(_STAND_INS), *([str(_STAND_INS / "pictures")] if pictures else [])]
+    folders += [str(root / script.get("folder", "")), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(folders), "PICTURES": str(pictures), **others}
 
 
 def _run(command: Sequence[str], folder: Path, *, environment: Mapping[str, str] | None = None) -> str:
