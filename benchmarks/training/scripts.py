@@ -339,8 +339,11 @@ def table(found: Sequence[Mapping[str, Any]]) -> str:
         times = (f"{ms:.3g}" for ms in one["step_ms"])
         rows.append("| " + " | ".join([name, steps, *times, rate, phases, ", ".join(one["wrong"])]) + " |")
     fine = sum("steps" in one and not one["wrong"] for one in found)
-    ran = sum(bool(one.get("ran")) for one in found)
-    rows += ["", f"All passes ran in {ran} of {len(found)}; {fine} of {len(found)} are within the bounds."]
+    timed = sum("steps" in one for one in found)
+    tried = [one for one in found if one.get("ran") is not None]
+    ran = sum(bool(one["ran"]) for one in tried)
+    rows += ["", f"{timed} of {len(found)} were timed, {fine} are within the bounds."]
+    rows += [f"All passes were made of {len(tried)}, and ran in {ran}."]
     return "\n".join(rows) + "\n"
 
 
