@@ -21,7 +21,7 @@ _last_s = time.perf_counter()
 
 
 def enter(phase: str) -> None:
-    """Begin a phase; "off" is no part of a step, whatever is inside."""
+    """Begin a phase; what is inside of "off" is no part of a step."""
     _count()
     _open.append(phase)
 
