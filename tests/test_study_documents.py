@@ -315,3 +315,9 @@ def test_the_page_on_trainings_has_the_outcomes_of_why() -> None:
 
 def _project() -> Project:
     return load_project(ROOT)
+
+
+def test_the_page_of_public_scripts_is_what_was_kept() -> None:
+    with study_scripts(("training",), ("scripts",)) as loaded:
+        kept = json.loads((BENCHMARKS / "training" / "scripts.json").read_text())
+        assert (MEASURED / "scripts.md").read_text().endswith(loaded["scripts"].table(kept))

@@ -403,6 +403,54 @@ def test_work_without_gradients_is_named_by_what_runs(project: Repository) -> No
     assert found.phases_s["forward"] < 12 * 0.005
 
 
+AFTER_STEPS = """
+import time, torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+register_optimizer_step_post_hook(lambda *_: time.sleep(0.01))
+"""
+
+
+def test_all_of_an_optimizers_step_is_its_phase(project: Repository) -> None:
+    found = profile(project, f"{AFTER_STEPS}{LOOP}", "--passes", "balance", "--no-ledger")
+
+    assert 0 == found.code, found.error
+    # What follows the end of the last step is in none.
+    assert found.phases_s["optimizer"] > 5 * 0.01
+
+
+# A graph is trained on as a whole, and looked at after each step.
+WHOLE = """
+import time, torch
+
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+@torch.no_grad()
+def test():
+    model.eval()
+    model(torch.ones(4, 8))
+    time.sleep(0.01)
+
+for epoch in range(8):
+    model.train()
+    model.zero_grad()
+    model(torch.ones(4, 8)).mean().backward()
+    optimizer.step()
+    test()
+"""
+
+
+def test_a_look_at_the_model_after_each_step_is_an_evaluation(project: Repository) -> None:
+    found = profile(project, WHOLE, "--passes", "clean,balance", "--no-ledger")
+
+    assert 0 == found.code, found.error
+    assert {"clean": 8, "balance": 8} == found.steps
+    assert {"evaluation": 8} == {name: one["times"] for name, one in found.periods.items()}
+    assert found.periods["evaluation"]["seconds"] > 8 * 0.01
+    assert sum(found.first["step_s"]) + found.periods["evaluation"]["seconds"] <= found.first["total_s"]
+
+
 def test_a_line_ends_the_steps_of_updates_by_hand(project: Repository) -> None:
     project.commit({"lib/model.py": BY_HAND})
     script = "from lib.model import main\nmain()\n"

@@ -101,3 +101,16 @@ def test_a_named_phase_gives_way_to_what_hooks_see(clock: PhaseClock) -> None:
     clock.end_step()
 
     assert {"my part": (2.0,), "forward": (1.0,)} == _phases(clock.balance())
+
+
+def test_what_no_hook_saw_before_a_backward_pass_is_forward_or_loss(clock: PhaseClock) -> None:
+    for phase in ("forward", "forward", "optimizer", "backward"):
+        clock.begin(phase)
+        clock.end()
+    clock.end_step()
+
+    # Gradients are set to zero between two parts of a loss in the user's own words.
+    assert {"forward": (3.0,), "loss": (2.0,), "optimizer": (1.0,), "backward": (1.0,)} == _phases(
+        clock.balance()
+    )
+    assert (2.0,) == clock.balance().residual_s

@@ -117,15 +117,15 @@ class PhaseClock:
         self._change(phase)
         return True
 
-    def end(self, renamed: _Label = None) -> None:
-        """Leave the phase of the outermost hook, which may get another name."""
+    def end(self, renamed: _Label = None, ended: Moment | None = None) -> None:
+        """Leave the phase of the outermost hook, now or when it ``ended``; it may get another name."""
         place = len(self._changes) - 1
         while renamed and place >= 0 and self._changes[place][1] in (self.hook, _PAUSE):
             moment, label = self._changes[place]
             self._changes[place] = moment, renamed if label == self.hook else label
             place -= 1
         self.hook = None
-        self._change(self._label)
+        self._change(self._label, ended)
 
     @contextmanager
     def instead(self, phase: _Label) -> Iterator[None]:
@@ -185,6 +185,10 @@ class PhaseClock:
         self._changes = []
         self._change(self._label)
 
+    def moment(self) -> Moment:
+        """Return the present moment, in the middle of a phase."""
+        return self._now()
+
     def close(self) -> None:
         """Ignore all later calls, so that a hook that is still set, as in a forked process, costs little."""
         self._thread = _NO_THREAD
@@ -213,11 +217,12 @@ class PhaseClock:
     def _label(self) -> _Label:
         return self.hook or (self._named[-1] if self._named else None)
 
-    def _change(self, label: _Label) -> None:
+    def _change(self, label: _Label, at: Moment | None = None) -> None:
         if self._watch is not None:
-            self._changes.append((self._now(), _PAUSE))
+            self._changes.append((at or self._now(), _PAUSE))
             self._watch(label)
-        self._changes.append((self._now(), label))
+            at = None
+        self._changes.append((at or self._now(), label))
 
     def _change_named(self) -> None:
         if self.hook is None:
@@ -247,19 +252,27 @@ def _cut(
 
 
 def _with_own_losses(labels: list[_Label]) -> list[_Label]:
-    """Name what no hook saw between a forward and its backward pass: a loss in the user's own words."""
+    """Name what no hook saw before a backward pass: between modules a forward pass, behind them a loss."""
     for backward in [place for place, label in enumerate(labels) if label == BACKWARD]:
         known = (FORWARD, BACKWARD, _WITH_LOSS)
         begin = next((at for at in range(backward - 1, -1, -1) if labels[at] in known), None)
         if begin is None or labels[begin] != FORWARD:
             continue
         between = labels[begin:backward]
+        until = since = len(between)
         if OPTIMIZER in between:
-            between = between[: between.index(OPTIMIZER)]
+            until = between.index(OPTIMIZER)
+            since -= between[::-1].index(OPTIMIZER)
             # With a loss that a hook saw, what comes before gradients are set to zero may be anything.
-            if LOSS in between:
-                between = between[: len(between) - between[::-1].index(LOSS)]
-        labels[begin : begin + len(between)] = [label or LOSS for label in between]
+            if LOSS in between[:until]:
+                until -= between[:until][::-1].index(LOSS)
+        for part in (slice(begin, begin + until), slice(begin + since, backward)):
+            labels[part] = [label or LOSS for label in labels[part]]
+        while begin and (label := labels[begin - 1]) in (FORWARD, _PAUSE, None):
+            begin -= 1
+            if label == FORWARD:
+                until = next(at for at in range(begin + 1, backward) if labels[at] == FORWARD)
+                labels[begin:until] = [label or FORWARD for label in labels[begin:until]]
     return [FORWARD if label == _WITH_LOSS else label for label in labels]
 
 
@@ -313,7 +326,8 @@ def hook_torch(clock: PhaseClock) -> contextlib.ExitStack:
         wrap(torch.Tensor, _CALLS_TO_HOST, _always(TO_HOST))
         wrap(torch.Tensor, ("backward",), _always(BACKWARD))
         wrap(torch.autograd, ("backward", "grad"), _always(BACKWARD))
-        wrap(Optimizer, ("zero_grad",), _always(OPTIMIZER))
+        for owner in (Optimizer, torch.nn.Module):
+            wrap(owner, ("zero_grad",), _always(OPTIMIZER))
         wrap(LRScheduler, ("step",), _always(OPTIMIZER))
         wrap(torch.nn.utils, ("clip_grad_norm_", "clip_grad_value_"), _always(OPTIMIZER))
         wrap(functional, _losses(vars(functional)), _always(LOSS))
@@ -415,7 +429,8 @@ def _timed(clock: PhaseClock, call: _Call, phase_of: Callable[[Any], str]) -> _C
 
     @clock.guarded
     def end(args: tuple[Any, ...], result: object) -> None:
-        clock.end(_renamed(args[0], result) if phase_of is _phase_of_module else None)
+        ended = clock.moment()
+        clock.end(_renamed(args[0], result) if phase_of is _phase_of_module else None, ended)
 
     @functools.wraps(call)
     def timed(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (the wrapped call's own signature)
@@ -482,7 +497,8 @@ def _hook_steps(clock: PhaseClock) -> tuple[Any, Any]:
     @clock.guarded
     def begin(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
         outermost.append(clock.begin(OPTIMIZER))
-        return _with_closure_aside(clock, args, kwargs) if outermost[-1] else None
+        # The whole step may have been entered already.
+        return _with_closure_aside(clock, args, kwargs) if clock.hook == OPTIMIZER else None
 
     @clock.guarded
     def end(*_: object) -> None:

@@ -21,7 +21,7 @@ from perfkit.agent.counters.tensors import TensorWatch
 from perfkit.agent.training import COUNTED_STEP, last_iterations
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.model import PassSummary, RoleProfile
-from perfkit.model.readings import MARK
+from perfkit.model.readings import MARK, OPTIMIZER
 from perfkit.phases import listen_to_phases
 from perfkit.profiling.passes.balance import (
     PhaseClock,
@@ -112,6 +112,8 @@ class _BalanceWatch(Clean):
         self._memory = PeakWatch()
         self._clock = PhaseClock(choose_clock, self._memory.change)
         hook_torch(self._clock)
+        self._are_outermost: list[bool] = []
+        watch_optimizers(self._enter_optimizer, self._leave_optimizer)
         if spec.rank_place is not None:
             hook_collectives(self._clock)
         time_workers(self._folder)
@@ -125,6 +127,13 @@ class _BalanceWatch(Clean):
 
     def end_step(self) -> None:
         self._clock.end_step()
+
+    def _enter_optimizer(self) -> None:
+        self._are_outermost.append(self._clock.begin(OPTIMIZER))
+
+    def _leave_optimizer(self) -> None:
+        if self._are_outermost.pop():
+            self._clock.end()
 
     def extend_step(self) -> None:
         self._clock.extend_step()
@@ -459,9 +468,10 @@ def choose_window(steps: int | None) -> Window:
 
 
 def watch_optimizers(enter: Callable[[], None], leave: Callable[[], None]) -> None:
-    """Have ``leave`` called once an optimizer's ``step`` is over and its range in the trace is closed.
+    """Have ``enter`` and ``leave`` called around an optimizer's whole ``step``, and not in its own hooks.
 
-    A post hook runs inside that range, so a step of the trace that ended in one would overlap the range.
+    These run inside of its range in a trace: a step of the trace that ended in one would overlap that. To
+    open and close the range can take a twentieth of the step's time.
     """
     from torch.optim import Optimizer
 

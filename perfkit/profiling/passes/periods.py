@@ -146,7 +146,10 @@ class Periods:
     def _name(self, one: Period, steps: int) -> str:
         if one.is_save:
             return CHECKPOINT
-        is_usual = all(2 * len(self._steps_with[site]) > steps for site in one.sites)
+        found_in = [self._steps_with[site] for site in one.sites]
+        # A teacher is asked before the first update, a look at the new weights comes after each.
+        is_needed = one.training or any(0 in steps_with for steps_with in found_in)
+        is_usual = is_needed and all(2 * len(steps_with) > steps for steps_with in found_in)
         if self.only_batches or (not one.batches and is_usual and max(one.sites.values()) < _LOOP):
             return ""
         return EVALUATION if one.batches or not one.training else ROLLOUT
