@@ -35,7 +35,7 @@ def resnet(name: str, device: str, *, classes: int = 10) -> nn.Module:
     """Return a ResNet of torchvision; of 18 layers our own, since importing torchvision takes seconds."""
     model: nn.Module = ResNet18(classes=classes, stem="imagenet")
     if name != "resnet18":
-        import torchvision  # type: ignore[import-not-found]
+        import torchvision
 
         model = torchvision.models.get_model(name, num_classes=classes)
     return model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
