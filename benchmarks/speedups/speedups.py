@@ -208,7 +208,7 @@ def table(outcomes: Mapping[str, Outcome]) -> list[str]:
                 verdict,
                 change(ratio) if ratio else "",
                 change(one["by_hand"][benchmark]),
-                "" if number else one["agreement"],
+                "" if number or one["agreement"] == "agrees" else one["agreement"],
             ]
             lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "| | commits |", "| :--- | ---: |", f"| all | {len(outcomes)} |"]

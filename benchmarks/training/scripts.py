@@ -325,11 +325,14 @@ def _phases(
 
 def table(found: Sequence[Mapping[str, Any]]) -> str:
     """Return a Markdown table of all scripts, and how many are within the bounds."""
-    rows = [_HEAD, "| :--- | ---: | ---: | ---: | ---: | :--- |"]
+    rows, within = [_HEAD, "| :--- | ---: | ---: | ---: | ---: | :--- |"], []
     for one in found:
         name = f"{one['repository']}: {one['script']}"
         if "steps" not in one:
             rows.append(f"| {name} | | | | | failed |")
+            continue
+        if not one["wrong"]:
+            within.append(one["script"])
             continue
         steps = " / ".join(map(str, dict.fromkeys(one["steps"])))
         rate = "" if one["samples"] is None else f"{100 * one['samples']:+.1f} %"
@@ -345,7 +348,7 @@ def table(found: Sequence[Mapping[str, Any]]) -> str:
     timed = sum("steps" in one for one in found)
     tried = [one for one in found if one.get("ran") is not None]
     ran = sum(bool(one["ran"]) for one in tried)
-    rows += ["", f"{timed} of {len(found)} were timed, {fine} are within the bounds."]
+    rows += ["", f"{timed} of {len(found)} were timed, {fine} are within the bounds: {', '.join(within)}."]
     rows += [f"All passes were made of {len(tried)}, and ran in {ran}."]
     return "\n".join(rows) + "\n"
 

@@ -107,11 +107,17 @@ def tricks_document(
     if report.left_out:
         left_out = (f"- {cell_code(name)}: {escape(why)}" for name, why in report.left_out.items())
         sections += ["## Not tried here", "\n".join(left_out)]
-    sections.append("## What each does")
-    tried = dict.fromkeys([name for one in ranked(report.results) for name in one.case.tricks])
-    # Of a loop only the tricks that it could use are described; the others are in the document of all tricks.
-    described = tried if loops else tried | dict.fromkeys(report.left_out)
-    sections += [_description(name, descriptions[name]) for name in described if name in descriptions]
+    # Of a loop only the tricks that make it faster or slower are described.
+    shown = [
+        one
+        for one in ranked(report.results)
+        if not loops or one.comparison.verdict in ("IMPROVED", "REGRESSED")
+    ]
+    described = dict.fromkeys(name for one in shown for name in one.case.tricks)
+    if not loops:
+        described |= dict.fromkeys(report.left_out)
+    texts = [_description(name, descriptions[name]) for name in described if name in descriptions]
+    sections += ["## What each does", *texts] if texts else []
     return "\n\n".join(sections) + "\n"
 
 
