@@ -61,13 +61,12 @@ def seconds_option(text: str, *names: str) -> Any:  # noqa: ANN401 (typer's own 
 def _seconds(text: object) -> float:
     from perfkit.config import parse_duration
 
-    try:
+    with contextlib.suppress(ValueError):
         return float(str(text))
-    except ValueError:
-        # The library puts the option's name before a ValueError.
-        with contextlib.suppress(PerfkitError):
-            return parse_duration(str(text), key="")
-        raise
+    try:
+        return parse_duration(str(text), key="")
+    except PerfkitError as error:
+        raise ValueError("expected a time such as 20, 90s or 5min") from error
 
 
 def output_option(text: str, name: str) -> Any:  # noqa: ANN401 (typer's own type has no name)
