@@ -47,8 +47,9 @@ def main() -> None:
     and SIGQUIT do what Ctrl-C does. If the reader of the output closes it, it ends without a message.
     """
     try:
-        from perfkit.invocation import end_at_once, ended_like_ctrl_c
+        from perfkit.invocation import end_at_once, ended_like_ctrl_c, keep_ledger
 
+        keep_ledger(None)
         with ended_like_ctrl_c(also_ctrl_c=True):
             code = _outcome()
             if code == EXIT_INTERRUPTED:

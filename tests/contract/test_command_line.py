@@ -89,7 +89,7 @@ MISTAKES = [
     ("gate --select nothing_is_called_so", "no benchmark was found"),
     ("gate --select 'and and'", '--select is not what pytest\'s -k reads: "and and": '),
     ("gate --repo nowhere", "--repo nowhere is not a folder"),
-    ("gate --from-ledger 0199", "--from-ledger is a command now: `perfkit ledger judge 0199`"),
+    ("gate --from-ledger 0199", "--from-ledger is a command now: `perfkit ledger judge 0199 --ledger "),
     ("gate --against nowhere", '--against nowhere: unknown commit "nowhere"'),
     ("gate --plan --against nowhere", '--against nowhere: unknown commit "nowhere"'),
     ("gate --against HEAD", "--against HEAD is head itself, so there is nothing to compare; name an earlier"),
