@@ -119,6 +119,10 @@ class Periods:
         self._thread = -1
         self._patches.undo()
 
+    def _moment(self) -> Moment:
+        # The clock is replaced where a pass has one of its own.
+        return self.now()
+
     def end_step(self, step: int, until: Moment) -> None:
         """Note the end of a step; what began later belongs to the next one."""
         self._guarded.check()
@@ -247,7 +251,7 @@ class Periods:
     def _noticed_fetches(self, fetch: Any, begin: Any) -> tuple[Any, Any]:  # noqa: ANN401 (likewise)
         is_nested = False
         begun: dict[int, Moment | None] = {}
-        now, on_batch = self._guarded(self.now), self._guarded(self._on_batch)
+        now, on_batch = self._guarded(self._moment), self._guarded(self._on_batch)
 
         @self._guarded
         def give(iterator: Any, since: Moment | None, batch: object, is_over: bool) -> None:  # noqa: ANN401, FBT001 (torch's private iterator; of this function alone)
@@ -284,7 +288,7 @@ class Periods:
         return noticed_fetch, noticed_begin
 
     def _noticed_save(self, save: Any) -> Any:  # noqa: ANN401 (torch's own signature)
-        now = self._guarded(self.now)
+        now = self._guarded(self._moment)
 
         @functools.wraps(save)
         def noticed_save(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (likewise)
