@@ -193,8 +193,10 @@ def test_json_has_the_changes(runs_folder: Path) -> None:
     [
         (
             ["nowhere"],
-            'no run "nowhere" in ledger, and none of a commit of that name;'
-            ' see "perfkit ledger list --ledger ',
+            (
+                'no run "nowhere" in ledger, and none of a commit of that name;'
+                ' see "perfkit ledger list --ledger '
+            ),
         ),
         (["nowhere.parquet"], "there is no file nowhere.parquet"),
         ([], "show env takes one run or two, found 0"),
