@@ -557,6 +557,7 @@ def levels_script(
     return script(
         "perfkitLevels",
         {
+            "clear": _CLEAR,
             "benchmarks": [
                 {
                     "name": titles[benchmark],

@@ -8,7 +8,7 @@
   // A change that is worth a mark where it is not known what two runs of identical code differ by.
   const WORTH = Math.log(1.05);
   // A cell that is this many times as far is coloured; of many, 1 in 300 is by chance.
-  const CLEAR = 1.5;
+  const CLEAR = data.clear;
   const first = Math.max(commits.sha.length - COLUMNS, 0), columns = commits.sha.length - first;
   let rows = data.benchmarks.map(rowOf).filter((row) => row.cells.some(Boolean));
   const whole = rows.length;
