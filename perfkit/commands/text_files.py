@@ -38,8 +38,14 @@ def check_writable_place(file: Path, *, option: str, makes_folder: bool = False)
 
 
 def replace_text(file: Path, text: str, *, option: str) -> None:
-    """Replace a file's text at once; ``option`` is what named the file."""
-    replace_texts({file: text}, option=option)
+    """Replace a report at once; ``option`` is what named the file."""
+    replace_reports({file: text}, option=option)
+
+
+def replace_reports(texts: Mapping[Path, str], *, option: str, makes_folder: bool = False) -> None:
+    """Replace reports that belong together, and remember that perfkit wrote them."""
+    replace_texts(texts, option=option, makes_folder=makes_folder)
+    keep_reports(digest_of(text.encode()) for text in texts.values())
 
 
 def replace_texts(texts: Mapping[Path, str], *, option: str, makes_folder: bool = False) -> None:
@@ -57,7 +63,6 @@ def replace_texts(texts: Mapping[Path, str], *, option: str, makes_folder: bool 
         for file, text in texts.items():
             if file in temporaries:
                 temporaries[file].replace(_place(file))
-                keep_reports([digest_of(text.encode())])
             else:
                 file.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -10,6 +10,7 @@ import pytest
 
 from perfkit.commands.text_files import check_writable_place, read_text, replace_text, replace_texts
 from perfkit.errors import UsageError
+from perfkit.repo.caches import is_report
 
 
 def test_an_absent_file_reads_as_the_default(tmp_path: Path) -> None:
@@ -104,3 +105,14 @@ def test_a_good_place_is_left_as_it_was(tmp_path: Path) -> None:
     check_writable_place(tmp_path / "a/b/x.md", option="--markdown", makes_folder=True)
 
     assert {"x.md": "old"} == {path.name: path.read_text() for path in tmp_path.iterdir()}
+
+
+def test_reports_alone_are_known_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    # `init` writes configuration and data this way, which may matter to a benchmark.
+    replace_texts({tmp_path / "pyproject.toml": "[project]\n"}, option="--out")
+    replace_text(tmp_path / "report.json", "{}\n", option="--json")
+
+    assert [False, True] == [
+        is_report((tmp_path / name).read_bytes()) for name in ("pyproject.toml", "report.json")
+    ]

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from perfkit.commands.measuring import measuring
-from perfkit.commands.text_files import replace_texts
+from perfkit.commands.text_files import replace_reports
 from perfkit.config import Project
 from perfkit.errors import LedgerError, RecordingError, RunInterruptedError
 from perfkit.features.experiments.records import Experiment, ExperimentRecord, Fingerprint, Trial
@@ -122,7 +122,7 @@ def write_document(measured: Measured, file: Path) -> None:
     picture = file.with_suffix(".svg")
     document = experiment_document(measured.record, measured.rows[-1], picture=picture.name)
     texts = {file: document, picture: effects_chart(measured.record)}
-    replace_texts(texts, option="--markdown", makes_folder=True)
+    replace_reports(texts, option="--markdown", makes_folder=True)
 
 
 class StagedExperiment:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from perfkit.commands.measuring import measuring
-from perfkit.commands.text_files import replace_texts
+from perfkit.commands.text_files import replace_reports
 from perfkit.config import Project
 from perfkit.errors import LedgerError, RecordingError, UsageError
 from perfkit.features.experiments.records import Level
@@ -199,7 +199,7 @@ def write_document(report: TricksReport, file: Path) -> None:
     picture, beside = sizes_chart(report), file.with_suffix(".svg")
     text = tricks_document(report, descriptions, picture=None if picture is None else beside.name)
     texts = {file: text} if picture is None else {file: text, beside: picture}
-    replace_texts(texts, option="--markdown", makes_folder=True)
+    replace_reports(texts, option="--markdown", makes_folder=True)
 
 
 def codes(report: TricksReport) -> dict[str, str]:
