@@ -170,8 +170,6 @@ def _escaping() -> Iterator[None]:
         if type(error).__name__ == "NoArgsIsHelpError":
             raise
         message = " ".join(error.format_message().split()).removesuffix(".")
-        if getattr(getattr(error, "param", None), "metavar", None) == "SECONDS":
-            message = f"{message.partition(': ')[0]}: expected a time such as 20, 90s or 5min"
         command = error.ctx.command_path if error.ctx else "perfkit"
         raise _EscapedError(UsageError(f"{message}; `{command} --help` lists what there is")) from error
 

@@ -66,7 +66,7 @@ def _seconds(text: object) -> float:
     try:
         return parse_duration(str(text), key="")
     except PerfkitError as error:
-        raise ValueError("expected a time such as 20, 90s or 5min") from error
+        raise typer.BadParameter("expected a time such as 20, 90s or 5min") from error
 
 
 def output_option(text: str, name: str) -> Any:  # noqa: ANN401 (typer's own type has no name)
