@@ -304,10 +304,10 @@ class _Parts:
                 attempt("threads", lambda: self._with_threads(cores))
                 torch.set_num_threads(1)
             model_s = (shares[MODEL] + shares[BACKWARD]) * step_s
-            if shares[DATA] > _WORTH_TRYING and model_s:
+            if iterator is not None and iterator._num_workers and shares[DATA] > _WORTH_TRYING and model_s:  # noqa: SLF001 (likewise)
                 # Worker processes have ended: they may have taken cores from the model.
                 with contextlib.suppress(Exception):
-                    train = _training(copy.deepcopy(self._model), self._input)
+                    train = self._training()
                     calls = math.ceil(_TURN_S / max(_seconds(train, 2) / 2, 1e-6))
                     turns = [_seconds(train, calls) / calls for _ in range(_FEWEST_TURNS)]
                     found["alone"] = tuple(one / model_s for one in turns)
@@ -326,8 +326,7 @@ class _Parts:
     def _work(self, busy_s: float) -> Callable[[], object]:
         """Return a call that keeps the main thread busy so long, with the model where it is known."""
         with contextlib.suppress(Exception):
-            assert self._input is not None  # noqa: S101 (else it spins)
-            train = _training(copy.deepcopy(self._model), self._input)
+            train = self._training()
             times = round(busy_s / (_seconds(train, 5) / 5))
             if times:
                 return functools.partial(_seconds, train, times)
@@ -358,15 +357,12 @@ class _Parts:
 
         assert self._input is not None  # noqa: S101 (checked by the caller)
         other = copy.deepcopy(self._model).float()
-        return _training(copy.deepcopy(self._model), self._input), _training(
-            other, tree_map(single, self._input)
-        )
+        return self._training(), _training(other, tree_map(single, self._input))
 
     def _with_threads(self, threads: int) -> tuple[Callable[[], object], Callable[[], object]]:
         import torch
 
-        assert self._input is not None  # noqa: S101 (checked by the caller)
-        train, update = _training(copy.deepcopy(self._model), self._input), self._updating()
+        train, update = self._training(), self._updating()
 
         def step(count: int) -> None:
             torch.set_num_threads(count)
@@ -377,6 +373,11 @@ class _Parts:
 
     def _fused(self) -> tuple[Callable[[], object], Callable[[], object]]:
         return self._updating(), self._updating(fused=True, foreach=False)
+
+    def _training(self) -> Callable[[], object]:
+        """Return a forward and backward pass of a copy of the model, as it is."""
+        assert self._input is not None  # noqa: S101 (callers have looked, or do without)
+        return _training(copy.deepcopy(self._model), self._input)
 
     def _updating(self, **options: bool) -> Callable[[], object]:
         """Return an update of copied parameters."""
