@@ -1,7 +1,7 @@
 """Following every step: what it costs, and whether it finds injected drift and leaks.
 
-``python benchmarks/training/follow_study.py [STEPS]`` makes steps of 1 ms in two processes, one of them
-followed, that take turns of ten steps, and compares their processor time. Then it follows simulated runs of
+``python benchmarks/training/follow_study.py [STEPS]`` makes steps of 1 ms, followed and alone in turns of ten
+steps, and compares their processor time. Then it follows simulated runs of
 100,000 steps of 1 ms: 20 that get slower by 1 % in 10,000 steps, 20 that leak 100 B a step, and 50 without
 either. Simulated steps scatter by 5 %, one in a hundred takes up to five times as long, their level wanders
 by 0.5 %, and memory fills up and fluctuates.
@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -23,14 +25,14 @@ import psutil
 import torch
 
 import perfkit
-from perfkit.profiling.passes.follow import BLOCK_STEPS, DRIFT_STEPS, Followed, RunFindings
-from perfkit.profiling.passes.launch import ratio_of_turns
+from perfkit.profiling.passes.follow import DRIFT_STEPS, Followed, RunFindings
 from perfkit.profiling.passes.target_code import OwnCode
 
-_STEPS, _TURN, _SPIN, _SET_UP = 100_000, 10, 60_000, 20
-# The turn of each block in which it is summed up, after the set-up.
-_CLOSES = 48
-_SIDES = ("alone", "followed")
+_STEPS, _TURN, _SPIN, _SET_UP = 100_000, 10, 70_000, 20
+# The level of simulated steps wanders from block to block.
+_LEVEL_STEPS = 500
+# Groups of turns, and the quantile of Student's t for their mean.
+_GROUPS, _T_95 = 20, 2.093
 _AUTHOR = ("-c", "user.name=A", "-c", "user.email=a@example.org")
 _NOBODY = OwnCode(root=Path("/nowhere"))
 
@@ -38,26 +40,24 @@ _NOBODY = OwnCode(root=Path("/nowhere"))
 def simulated(*, drift: float = 0.0, leak: float = 0.0, seed: int = 0, steps: int = _STEPS) -> RunFindings:
     """Follow a simulated run; ``drift`` is a share in 10,000 steps, ``leak`` bytes a step."""
     source = np.random.default_rng(seed)
-    blocks = steps // BLOCK_STEPS
+    blocks = steps // _LEVEL_STEPS
     moves = source.normal(0, 0.005 * math.sqrt(1 - 0.9**2), blocks)
     level = np.zeros(blocks)
     for at in range(1, blocks):
         level[at] = 0.9 * level[at - 1] + moves[at]
-    seconds = 1e-3 * np.exp(source.normal(0, 0.05, steps) + np.repeat(level, BLOCK_STEPS))
+    seconds = 1e-3 * np.exp(source.normal(0, 0.05, steps) + np.repeat(level, _LEVEL_STEPS))
     seconds *= np.where(source.random(steps) < 0.01, source.uniform(1, 5, steps), 1.0)
     seconds *= 1 + drift * np.arange(steps) / DRIFT_STEPS
-    now = iter(
-        np.concatenate([[0.0], np.cumsum(np.insert(seconds, slice(BLOCK_STEPS, None, BLOCK_STEPS), 0))])
-    )
-    made = [0]
+    now, made = [0.0], [0]
 
     def memory() -> tuple[float, float]:
-        made[0] += BLOCK_STEPS
         fill = 2e7 * (1 - math.exp(-made[0] / 5000))
         return 5e8 + fill + source.uniform(-5e5, 5e5) + leak * made[0], 0.0
 
-    followed = Followed(_NOBODY, clock=lambda: float(next(now)), memory=memory)
-    for _ in range(steps - 1):
+    followed = Followed(_NOBODY, clock=lambda: now[0], memory=memory)
+    for step in seconds:
+        now[0] += step
+        made[0] += 1
         followed.end_step()
     found = followed.findings()
     assert found is not None
@@ -65,77 +65,49 @@ def simulated(*, drift: float = 0.0, leak: float = 0.0, seed: int = 0, steps: in
 
 
 def cost(steps: int) -> str:
-    """Return the ratio of followed to lone steps of about 1 ms, of two processes that take turns."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as around:
-        repository = Path(folder)
-        for arguments in (("init", "--quiet"), (*_AUTHOR, "commit", "--quiet", "--allow-empty", "-m", "One")):
-            subprocess.run(["git", *arguments], cwd=repository, check=True)
-        sides = [
-            around.enter_context(
-                subprocess.Popen(
-                    [sys.executable, __file__, side, str(steps)],
-                    cwd=repository,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
-            )
-            for side in _SIDES
-        ]
-        for process in sides:
-            _answer(process)
-        # Turns in which a block of steps is summed up are few, and their ratios are others.
-        logs: dict[bool, list[float]] = {False: [], True: []}
-        turns, memory = BLOCK_STEPS // _TURN, []
-        for turn in range(steps // _TURN):
-            took = [0, 0]
-            for side in (0, 1) if turn % 2 else (1, 0):
-                _ask(sides[side])
-                took[side] = _answer(sides[side])
-            logs[turn % turns == _CLOSES].append(math.log(took[1] / took[0]))
-            memory.append(psutil.Process(sides[1].pid).memory_info().rss)
-        for process in sides:
-            process.communicate("\n")
-    plain, closing = (ratio_of_turns(logs[closes]) for closes in (False, True))
-    assert plain is not None
-    assert closing is not None
-    point, low, high = (
-        100 * ((getattr(plain, name) - 1) * (turns - 1) + getattr(closing, name) - 1) / turns
-        for name in ("ratio", "low", "high")
-    )
-    return (
-        f"following takes {point:+.4f} % ({low:+.4f} to {high:+.4f}) of processor time, {len(memory)} turns;"
-        f" those that end a block {100 * (closing.ratio - 1):+.2f} %;"
-        f" memory {memory[len(memory) // 10] / 1e6:.1f} MB at a tenth, {memory[-1] / 1e6:.1f} MB at the end"
-    )
+    """Return the ratio of followed to lone steps of about 1 ms, which take turns in one process.
 
-
-def _ask(side: subprocess.Popen[str]) -> None:
-    assert side.stdin is not None
-    side.stdin.write("\n")
-    side.stdin.flush()
-
-
-def _answer(side: subprocess.Popen[str]) -> int:
-    assert side.stdout is not None
-    return int(side.stdout.readline())
-
-
-def take_turns(side: str, steps: int) -> None:
-    """Be one of the two processes: make a few steps when asked, and print their processor time in ns."""
+    Two processes would differ by more than following takes: by where their code and data lie.
+    """
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    follow = perfkit.training("cost", warmup=0, steps=3, balance=0) if side == _SIDES[1] else iter
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
-    begun = 0
-    for step in follow(range(_SET_UP + steps + 1)):
-        if step < _SET_UP:
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        for arguments in (("init", "--quiet"), (*_AUTHOR, "commit", "--quiet", "--allow-empty", "-m", "One")):
+            subprocess.run(["git", *arguments], check=True)
+        followed = iter(perfkit.training("cost", warmup=0, steps=3, balance=0)(range(_SET_UP + steps + 1)))
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+        for _ in range(_SET_UP):
+            next(followed)
             optimizer.step()
-        elif step % _TURN == 0:
-            print(time.process_time_ns() - begun, flush=True)
-            sys.stdin.readline()
-            begun = time.process_time_ns()
+        sides: tuple[Iterator[int], ...] = (iter(range(steps)), followed)
+        took: tuple[list[tuple[int, int]], ...] = ([], [])
+        memory, process = [], psutil.Process()
+        for turn in range(steps // _TURN):
+            for side in (0, 1) if turn % 2 else (1, 0):
+                took[side].append(_take_turn(sides[side]))
+            memory.append(process.memory_info().rss)
+    plain, with_hooks = (np.array(side, dtype=float) for side in took)
+    groups = np.array_split(with_hooks - plain, _GROUPS)
+    whole = plain[:, 0].mean()
+    between, all_of_it = (
+        f"{shares.mean():+.3f} % (± {_T_95 * shares.std(ddof=1) / math.sqrt(_GROUPS):.3f})"
+        for shares in (np.array([100 * group[:, at].mean() / whole for group in groups]) for at in (1, 0))
+    )
+    sizes = f"{memory[len(memory) // 10] / 1e6:.1f} MB at a tenth, {memory[-1] / 1e6:.1f} MB at the end"
+    return (
+        f"following takes {between} of processor time between steps of {whole / _TURN / 1e6:.2f} ms,"
+        f" {all_of_it} with what it does to them; memory {sizes}"
+    )
+
+
+def _take_turn(steps: Iterator[int]) -> tuple[int, int]:
+    """Make some steps; return the processor time that they took, and that between them, in ns."""
+    between, begun = 0, (ended := time.process_time_ns())
+    for _ in islice(steps, _TURN):
+        between += time.process_time_ns() - ended
         for _ in range(_SPIN):
             pass
+        ended = time.process_time_ns()
+    return ended - begun, between
 
 
 def main(steps: int) -> None:
@@ -152,7 +124,4 @@ def main(steps: int) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] and sys.argv[1] in _SIDES:
-        take_turns(sys.argv[1], int(sys.argv[2]))
-    else:
-        main(int(sys.argv[1]) if len(sys.argv) > 1 else _STEPS)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else _STEPS)

@@ -129,8 +129,8 @@ def take_peak(pid: int | str) -> int | None:
 
 def resident_now() -> int:
     """Return the resident size of this process in bytes, 0 where that is not known."""
-    with contextlib.suppress(OSError, StopIteration):
-        return _status_bytes("VmRSS")
+    with contextlib.suppress(OSError):
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * resource.getpagesize()
     return 0
 
 

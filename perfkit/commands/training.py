@@ -179,6 +179,8 @@ class TrainingRecord:
             self._file(self.steps)
 
     def _end_following(self) -> None:
+        if self.followed is not None:
+            self.followed.end()
         self.followed = None
         vars(self).pop("end_step", None)
 

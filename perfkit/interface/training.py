@@ -87,6 +87,11 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
         try:
             while True:
                 followed, begun = self._record.followed, clock()
+                if followed is not None and self._each_turn:
+                    # Where each turn was a step, it goes on to be one, and nothing needs to notice updates.
+                    if (yield from followed.turns(batches)):
+                        return
+                    continue
                 try:
                     batch = next(batches)
                 except StopIteration:
@@ -95,15 +100,11 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
                     self._record.see_batch(batch)
                     self._turns += 1
                 else:
-                    followed.wait_s += clock() - begun
+                    followed.add_wait(clock() - begun)
                 try:
                     yield batch
                 finally:
-                    # Where each turn was a step, it goes on to be one, and nothing needs to notice updates.
-                    if followed is not None and self._each_turn:
-                        followed.end_step()
-                    else:
-                        self._end_turn()
+                    self._end_turn()
         finally:
             # What follows, such as an evaluation, belongs to no step.
             self._record.pause()

@@ -95,8 +95,8 @@ def _rows(place: Path = LEDGER) -> dict[str, Row]:
 def test_all_later_steps_are_one_row_with_a_leak_and_its_line(capsys: pytest.CaptureFixture[str]) -> None:
     run, kept = perfkit.training("net", warmup=1, steps=10, balance=0), []
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
-    for step in run(range(9000)):
-        kept.append(bytearray(2000))
+    for step in run(range(36000)):
+        kept.append(bytearray(500))
         # Where each turn was a step, later turns need no update to be noticed.
         if step < 20:
             optimizer.step()
@@ -104,10 +104,11 @@ def test_all_later_steps_are_one_row_with_a_leak_and_its_line(capsys: pytest.Cap
 
     rows = _rows()
     row, memory = rows["all_steps"], rows["all_steps: memory"]
-    assert (500, 11) == (row.outcome.loops, row.outcome.warmup)
+    assert (2000, 11) == (row.outcome.loops, row.outcome.warmup)
     assert memory.outcome.values[-1] > memory.outcome.values[0] > 0
     assert "all_steps: device memory" not in rows
-    assert len(row.outcome.values) in (16, 17)
+    # At most two of the blocks were traced.
+    assert len(row.outcome.values) in (16, 17, 18)
     assert "memory grows by" in str(row.outcome.message)
     assert "steps after that" in capsys.readouterr().err
 

@@ -40,13 +40,13 @@ def test_a_leaks_line_is_found_by_tracing_a_block() -> None:
     own = OwnCode(root=Path(__file__).parent, packages=(Path(__file__),))
     followed = Followed(own, memory=lambda: (float(next(sizes)), 0.0))
 
-    for step in range(20 * BLOCK_STEPS):
+    for step in range(80 * BLOCK_STEPS):
         kept.append([step, step + 1])
         followed.end_step()
 
     found = followed.findings()
     assert found is not None
-    assert (1 << 18) / BLOCK_STEPS == pytest.approx(found.leak, rel=0.01)
+    assert (1 << 18) / found.blocks[0].steps == pytest.approx(found.leak, rel=0.01)
     assert found.leak_line.startswith("test_following.py:")
     assert "kept.append" in Path(__file__).read_text().splitlines()[int(found.leak_line[18:]) - 1]
 

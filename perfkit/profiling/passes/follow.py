@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +20,12 @@ from perfkit.profiling.passes.memory import allocator_in_use, counter_of
 from perfkit.profiling.passes.target_code import OwnCode
 from perfkit.stats.change_points import find_steps
 
+Batch = TypeVar("Batch")
 FloatArray = npt.NDArray[np.float64]
-# Steps of a block; when there are so many blocks, each two become one.
+# Steps of a block, up to four times as many where they take less than so many seconds; when there are so
+# many blocks, each two become one.
 BLOCK_STEPS, MOST_BLOCKS = 500, 512
+_MOST_STEPS, _LEAST_BLOCK_S = 4 * BLOCK_STEPS, 2.0
 # Frames of an allocation that is traced: an own line is rarely further from it.
 _FRAMES = 8
 _FEWEST_BLOCKS = 8
@@ -69,7 +74,7 @@ class RunFindings:
 class Followed:
     """Follows the ends of steps: ``end_step`` reads the clock, and a block of them is summed up at once.
 
-    ``wait_s`` is for the caller to add the waits for data to; ``failed`` is called with an error of a block.
+    ``failed`` is called with an error of a block.
     """
 
     def __init__(
@@ -82,18 +87,18 @@ class Followed:
     ) -> None:
         self._failed = failed
         self._own, self._clock, self._memory = own, clock, memory or memory_now
-        self.wait_s = 0.0
+        self._waits: list[float] = []
+        self._has_ended = False
         self.blocks: list[Block] = []
         self.leak_line = ""
         self._bins = np.zeros(_BINS, dtype=np.int64)
         self._steps, self._seconds, self._waited_s = 0, 0.0, 0.0
-        self._size = 1
+        self._block_steps, self._size = BLOCK_STEPS, 1
         self._parts: list[Block] = []
         self._next_look = _FEWEST_BLOCKS
         self._traces = False
         self._pauses = 0
         self._ends = [clock()]
-        self.end_step = self._fast_end()
 
     def pause(self) -> None:
         """Begin what belongs to no step."""
@@ -111,6 +116,7 @@ class Followed:
 
     def findings(self) -> RunFindings | None:
         """Return what the run gave, None of a short one; no step is followed from then on."""
+        self.end()
         self._close()
         self._end_trace()
         blocks = self.blocks
@@ -135,28 +141,70 @@ class Followed:
             changes=tuple((one.place * size, one.ratio) for one in find_steps(medians)),
         )
 
-    def _fast_end(self) -> Callable[[], None]:
-        clock, close, ends, most, failed = self._clock, self._close, self._ends, BLOCK_STEPS, self._failed
-        append = ends.append
+    def turns(self, batches: Iterator[Batch]) -> Generator[Batch, None, bool]:
+        """Yield batches, each of which is a step; return whether they are over, or ``end`` was called.
 
-        def end_step() -> None:
-            append(clock())
-            if len(ends) > most:
+        Little is done in a turn, since the step has left the caches to others: a call would double its cost.
+        """
+        clock, ends, waits, most = self._clock, self._ends, self._waits, self._block_steps
+        add_end, add_wait = ends.append, waits.append
+        begun = clock()
+        try:
+            while True:
                 try:
-                    close()
-                except Exception as error:
-                    if failed is None:
-                        raise
-                    ends.clear()
-                    failed(error)
+                    batch = next(batches)
+                except StopIteration:
+                    return True
+                add_wait(clock() - begun)
+                yield batch
+                add_end(begun := clock())
+                if len(ends) > most:
+                    if self._has_ended:
+                        return False
+                    self._end_block()
+                    begun, most = clock(), self._block_steps
+        except GeneratorExit:
+            self.end_step()
+            raise
 
-        return end_step
+    def add_wait(self, seconds: float) -> None:
+        """Add a wait for data to the present block."""
+        self._waits.append(seconds)
+
+    def end_step(self) -> None:
+        """End a step, and a block with the last one of it."""
+        self._ends.append(self._clock())
+        if len(self._ends) > self._block_steps:
+            self._end_block()
+
+    def end(self) -> None:
+        """Follow no further step."""
+        self._has_ended = True
+
+    def _end_block(self) -> None:
+        """Sum up the steps since the last block, or make blocks longer."""
+        try:
+            too_often = not self._steps and self._ends[-1] - self._ends[0] < _LEAST_BLOCK_S
+            if too_often and self._block_steps < _MOST_STEPS:
+                self._block_steps *= 2
+            else:
+                self._close()
+        except Exception as error:
+            self._ends.clear()
+            self._waits.clear()
+            if self._failed is None:
+                raise
+            self._failed(error)
 
     def _close(self) -> None:
         """Sum up the steps since the last block."""
-        times = np.diff(np.array(self._ends))
+        # Few and plain calls: what runs once in 500 steps finds all caches cold.
+        ends = np.array(self._ends)
+        times = ends[1:] - ends[:-1]
         times = times[times > 0]
-        last, waited_s, self.wait_s = self._ends[-1], self.wait_s, 0.0
+        times.sort()
+        last, waited_s = self._ends[-1], math.fsum(self._waits)
+        self._waits.clear()
         self._ends.clear()
         self._ends.append(last)
         if not len(times):
@@ -164,13 +212,13 @@ class Followed:
         self._steps += len(times)
         self._seconds += (total_s := float(times.sum()))
         self._waited_s += waited_s
-        places = (np.log(times / _LEAST_S) * _PER_LOG).clip(0, _BINS - 1).astype(np.int64)
-        self._bins += np.bincount(places, minlength=_BINS)
+        places = np.log(times / _LEAST_S) * _PER_LOG
+        np.add.at(self._bins, np.minimum(np.maximum(places, 0), _BINS - 1).astype(np.int64), 1)
         if self._traces:
             self._end_trace()
-        elif len(times) > BLOCK_STEPS // 2:
-            median_s, (resident, device) = float(np.median(times)), self._memory()
-            self._keep(Block(BLOCK_STEPS, median_s, total_s, waited_s, resident, device))
+        elif len(times) > self._block_steps // 2:
+            median_s, (resident, device) = float(times[len(times) // 2]), self._memory()
+            self._keep(Block(self._block_steps, median_s, total_s, waited_s, resident, device))
             self._suspect()
         self._ends[0] = self._clock()
 
@@ -178,7 +226,7 @@ class Followed:
         self._parts.append(block)
         if len(self._parts) < self._size:
             return
-        self.blocks.append(_joined(self._parts))
+        self.blocks.append(_joined(self._parts) if self._size > 1 else block)
         self._parts = []
         if len(self.blocks) >= MOST_BLOCKS:
             self.blocks = [_joined(self.blocks[at : at + 2]) for at in range(0, MOST_BLOCKS, 2)]
@@ -206,7 +254,7 @@ class Followed:
             tracemalloc.stop()
         for one in snapshot.statistics("traceback"):
             frame = next((each for each in reversed(one.traceback) if self._own.owns(each.filename)), None)
-            if frame is not None and one.count >= BLOCK_STEPS // 2:
+            if frame is not None and one.count >= self._block_steps // 2:
                 sizes[f"{self._own.shown(frame.filename)}:{frame.lineno}"] += one.size
         self.leak_line = max(sizes, key=lambda line: sizes[line], default=self.leak_line)
 
@@ -227,7 +275,7 @@ def leak(sizes: FloatArray) -> float:
     if not slope:
         return 0.0
     later = sizes[int(_SETUP * len(sizes)) :]
-    levels = [float(np.median(part)) for part in np.array_split(later, 5)]
+    levels = [float(statistics.median(part)) for part in np.array_split(later, 5)]
     moves = [after - before for before, after in pairwise(levels)]
     return slope if min(moves) > _STEADY * (levels[-1] - levels[0]) / len(moves) else 0.0
 
@@ -237,12 +285,12 @@ def _slope(values: FloatArray, *, least: float) -> float:
     later = values[int(_SETUP * len(values)) :]
     if len(later) < _FEWEST_BLOCKS:
         return 0.0
-    groups = np.array([np.median(part) for part in np.array_split(later, min(_GROUPS, len(later)))])
+    groups = np.array([statistics.median(part) for part in np.array_split(later, min(_GROUPS, len(later)))])
     pairs = list(combinations(range(len(groups)), 2))
     slopes = np.array([(groups[b] - groups[a]) / (b - a) for a, b in pairs])
-    slope = float(np.median(slopes))
+    slope = statistics.median(slopes)
     rest = groups - slope * np.arange(len(groups))
-    scatter = float(np.median(np.abs(rest - np.median(rest))))
+    scatter = statistics.median(np.abs(rest - statistics.median(rest)))
     rise = slope * (len(groups) - 1)
     in_order = float(np.mean(slopes > 0) - np.mean(slopes < 0))
     is_clear = rise >= max(least, _CLEAR * scatter) and in_order >= _IN_ORDER
