@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Concatenate, ParamSpec
 
+from perfkit.agent.counters.torch_adapter import Compilation, read_compilation
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError
 from perfkit.identity import fingerprint, new_run_id, short_run_id, utc_now
@@ -24,7 +25,7 @@ from perfkit.model import STEP_TIME, WALL_TIME, Balance, Benchmark, Commit, Mach
 from perfkit.model.counters import count_outcomes
 from perfkit.model.readings import RESIDUAL
 from perfkit.profiling.passes.follow import DRIFT_STEPS, Followed, RunFindings
-from perfkit.profiling.passes.periods import batch_size
+from perfkit.profiling.passes.periods import BatchWork, work_of
 from perfkit.profiling.passes.target_code import OwnCode, find_own_code
 from perfkit.profiling.passes.training import (
     StepFindings,
@@ -37,7 +38,7 @@ from perfkit.profiling.passes.training import (
 from perfkit.repo.commits import read_commit
 from perfkit.report.console import visible
 from perfkit.runner.machine.facts import read_environment, read_machine
-from perfkit.units import counted, human_bytes, human_percent, human_seconds
+from perfkit.units import counted, human_bytes, human_calls, human_percent, human_seconds
 
 _PREFIX = "training:"
 # The metric of a phase is named by this and the phase.
@@ -103,7 +104,9 @@ class TrainingRecord:
         self.steps: TrainingSteps | None = None
         self._place: _Place | None = None
         self._work: dict[str, str] = {}
-        self._saw_batch = False
+        self._batch: BatchWork | None = None
+        self._batches, self._batches_per_step = 0, 0.0
+        self._compiled: Compilation | None = None
         self._rank, self._ranks = 0, 1
         self._process = os.getpid()
         self._line: str | None = None
@@ -141,9 +144,10 @@ class TrainingRecord:
     @_harmless
     def see_batch(self, batch: object) -> None:
         """Remember the size of the first batch, which is part of how much work a step is."""
-        if not self._saw_batch:
-            self._saw_batch = True
-            self.describe(batch=batch_size(batch))
+        self._batches += 1
+        if self._batch is None:
+            self._batch = work_of(batch)
+            self.describe(batch=self._batch.samples)
 
     @_harmless
     def end_step(self) -> None:
@@ -161,6 +165,7 @@ class TrainingRecord:
     def _follow(self) -> None:
         """Follow every later step; from now on a step ends with a reading of the clock and nothing else."""
         if self._own is not None:
+            self._compiled = read_compilation()
             self.followed = followed = Followed(self._own, failed=self.give_up)
             vars(self)["end_step"] = followed.end_step
 
@@ -188,7 +193,8 @@ class TrainingRecord:
         """File all steps after the plan, as traces of their medians, their waits and memory."""
         if found is None or self._place is None:
             return
-        summary, blocks = _run_in_words(found), found.blocks
+        summary = _run_in_words(found, self._rates(found.seconds / found.steps), self._recompiled())
+        blocks = found.blocks
         traces = {
             Metric(name=ALL_STEPS, unit="s"): [one.median_s for one in blocks],
             Metric(name=f"{ALL_STEPS}: data wait share", unit="1"): [
@@ -211,6 +217,18 @@ class TrainingRecord:
         ]
         self._add(outcomes)
         self._line = f"{self._line}; {summary}"
+
+    def _recompiled(self) -> str:
+        """Return what torch.compile compiled while steps were followed, and its most frequent reason."""
+        assert self._compiled is not None  # noqa: S101 (read where the following began)
+        found = read_compilation().since(self._compiled)
+        if not found.graphs:
+            return ""
+        words = f"{counted(found.graphs, 'graph')} compiled"
+        if found.recompiles:
+            (reason, ((file, line), *_)), _ = found.recompiles.most_common(1)[0]
+            words += f" ({Path(file).name}:{line}: {reason.partition('  #')[0].strip()})"
+        return words
 
     @property
     def _benchmark(self) -> Benchmark:
@@ -296,7 +314,39 @@ class TrainingRecord:
         benchmark = self._benchmark
         run_id = self._add(_outcomes(benchmark, findings, self._plan))
         filed = f"run {short_run_id(run_id)} of the ledger"
-        self._line = _in_a_line(benchmark.name, findings, others, filed=filed, dirty=self._place.commit.dirty)
+        self._batches_per_step = self._batches / findings.seen
+        step_s = statistics.fmean(findings.step_s)
+        rates = self._rates(step_s)
+        for count in findings.counts.counts if findings.counts else ():
+            if count.metric == "flops":
+                rates.append(f"{human_calls(count.values[-1] * self._ranks / step_s / 1e9)} GFLOP/s")
+        self._line = _in_a_line(
+            benchmark.name, findings, others, rates, filed=filed, dirty=self._place.commit.dirty
+        )
+
+    def _rates(self, step_s: float) -> list[str]:
+        """Return how much all ranks train on in a second, as far as that is known."""
+        seen, batches = self._batch, self._batches_per_step
+        if seen is None:
+            # A library's settings have them.
+            batches = self._number("accumulate") or 1
+            seen = BatchWork(samples=self._number("batch"), tokens=0, nbytes=0)
+        samples = self._number("samples") or batches * (seen.samples or 0)
+        tokens = self._number("tokens") or batches * seen.tokens
+        each = self._ranks / step_s
+        found = [
+            f"{human_calls(amount * each)} {name}/s"
+            for name, amount in (("samples", samples), ("tokens", tokens))
+            if amount
+        ]
+        if loaded := batches * seen.nbytes:
+            found.append(f"{human_bytes(round(loaded * each))}/s from the loader")
+        return found
+
+    def _number(self, name: str) -> int:
+        """Return what a step's work has by a name, 0 where that is no whole number."""
+        given = self._work.get(name, "")
+        return int(given) if given.isdecimal() else 0
 
 
 def _outcomes(benchmark: Benchmark, findings: StepFindings, plan: StepPlan) -> list[Outcome]:
@@ -324,9 +374,17 @@ def _parts(balance: Balance | None) -> list[tuple[str, Sequence[float]]]:
     return [*((one.name, one.seconds) for one in balance.in_order), (RESIDUAL, balance.residual_s)]
 
 
-def _in_a_line(name: str, findings: StepFindings, others: Sequence[float], *, filed: str, dirty: bool) -> str:
+def _in_a_line(
+    name: str,
+    findings: StepFindings,
+    others: Sequence[float],
+    rates: Sequence[str],
+    *,
+    filed: str,
+    dirty: bool,
+) -> str:
     median, balance = human_seconds(statistics.median(findings.step_s)), findings.balance
-    parts = [f"{counted(len(findings.step_s), 'step')}, median {median}"]
+    parts = [", ".join((f"{counted(len(findings.step_s), 'step')}, median {median}", *rates))]
     if balance is not None:
         shares = {part: sum(seconds) / sum(balance.step_s) for part, seconds in _parts(balance)}
         largest = sorted(shares, key=lambda part: -shares[part])[:_MOST_PARTS]
@@ -350,12 +408,14 @@ def _in_a_line(name: str, findings: StepFindings, others: Sequence[float], *, fi
     return f"{name}: {'; '.join(parts)} -> {filed}{unseen}"
 
 
-def _run_in_words(found: RunFindings) -> str:
+def _run_in_words(found: RunFindings, rates: Sequence[str], recompiled: str) -> str:
     """Return what a whole run gave in a few words."""
     median, _, slow = (human_seconds(one) for one in found.quantiles_s)
-    parts = [f"{counted(found.steps, 'step')} after that, median {median}, 99th percentile {slow}"]
+    parts = [f"{counted(found.steps, 'step')} after that, median {median}, 99th percentile {slow}", *rates]
     if found.wait >= _WORTH_NAMING:
         parts.append(f"data wait {found.wait:.0%}")
+    if 1 - found.goodput >= _WORTH_NAMING:
+        parts.append(f"{1 - found.goodput:.0%} of the time between steps (evaluation, checkpoints, set-up)")
     if found.drift:
         parts.append(f"steps get slower by {human_percent(found.drift)} in {DRIFT_STEPS:,} steps")
     parts += [
@@ -364,6 +424,8 @@ def _run_in_words(found: RunFindings) -> str:
     if found.leak:
         kept = f" kept by {found.leak_line}" if found.leak_line else ""
         parts.append(f"memory grows by {human_bytes(round(found.leak))} a step{kept}")
+    if recompiled:
+        parts.append(recompiled)
     return ", ".join(parts)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
+import statistics
 import subprocess
 import sys
 from datetime import timedelta
@@ -110,7 +112,25 @@ def test_all_later_steps_are_one_row_with_a_leak_and_its_line(capsys: pytest.Cap
     # At most two of the blocks were traced.
     assert len(row.outcome.values) in (16, 17, 18)
     assert "memory grows by" in str(row.outcome.message)
+    assert "compiled" not in str(row.outcome.message)
     assert "steps after that" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("project")
+def test_what_is_compiled_anew_while_steps_are_followed_is_named_with_its_reason() -> None:
+    run = perfkit.training("net", warmup=1, steps=10, balance=0)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+    scaled = torch.compile(lambda values, scale: values * scale, backend="eager", dynamic=False)
+    for step in run(range(5000)):
+        if step < 20:
+            optimizer.step()
+        if step % 2000 == 0:
+            scaled(torch.ones(2), step)
+    run.finish()
+
+    message = str(_rows()["all_steps"].outcome.message)
+    assert "2 graphs compiled (test_training_loops.py:" in message
+    assert "scale == " in message
 
 
 def test_a_loop_files_its_steps_what_they_wait_for_and_counts(
@@ -130,6 +150,10 @@ def test_a_loop_files_its_steps_what_they_wait_for_and_counts(
     assert {"batch": "8", "ranks": "1"} == filed["time"].outcome.benchmark.params
     shown = capsys.readouterr().err
     assert shown.startswith("perfkit: training:net: 12 steps, median ")
+    rate = re.search(r"([\d.,]+) samples/s", shown)
+    assert rate is not None
+    seconds = statistics.fmean(filed["step_time"].outcome.values)
+    assert 8 / seconds == pytest.approx(float(rate[1].replace(",", "")), rel=0.01)
     assert shown.endswith(f"-> run {filed['time'].run_id[-12:]} of the ledger\n")
     for metric in ("time", "time in forward", "operators"):
         (trend,) = read_history(load_project(project), LEDGER, HistoryRequest(metric=metric)).trends

@@ -69,4 +69,5 @@ def test_memory_is_bounded_and_pauses_belong_to_no_step() -> None:
     assert 2 * BLOCK_STEPS == found.blocks[0].steps
     assert MOST_BLOCKS // 2 < len(found.blocks) < MOST_BLOCKS
     assert 0.001 * found.steps == pytest.approx(found.seconds)
+    assert found.seconds / now[0] == pytest.approx(found.goodput)
     assert 0.99 * steps < found.steps <= steps

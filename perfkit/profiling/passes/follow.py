@@ -56,6 +56,7 @@ class Block:
 class RunFindings:
     """What a whole run gave: ``drift`` is a share in 10,000 steps, ``leak`` bytes a step.
 
+    ``goodput`` is the share of the time that was spent in steps: not between loops, or in evaluations.
     ``leak_line`` is the own line that keeps most of what is made in it; ``changes`` have the step and the
     ratio of lasting changes of the time of a step.
     """
@@ -64,6 +65,7 @@ class RunFindings:
     seconds: float
     quantiles_s: tuple[float, float, float]
     wait: float
+    goodput: float
     blocks: tuple[Block, ...]
     drift: float
     leak: float
@@ -98,7 +100,8 @@ class Followed:
         self._next_look = _FEWEST_BLOCKS
         self._traces = False
         self._pauses = 0
-        self._ends = [clock()]
+        self._begun = clock()
+        self._ends = [self._begun]
 
     def pause(self) -> None:
         """Begin what belongs to no step."""
@@ -117,6 +120,7 @@ class Followed:
     def findings(self) -> RunFindings | None:
         """Return what the run gave, None of a short one; no step is followed from then on."""
         self.end()
+        over = self._clock()
         self._close()
         self._end_trace()
         blocks = self.blocks
@@ -134,6 +138,7 @@ class Followed:
             seconds=self._seconds,
             quantiles_s=(quantiles[0], quantiles[1], quantiles[2]),
             wait=self._waited_s / self._seconds,
+            goodput=min(1.0, self._seconds / max(over - self._begun, 1e-9)),
             blocks=tuple(blocks),
             drift=drift(medians) / size * DRIFT_STEPS,
             leak=self._leak() / size,

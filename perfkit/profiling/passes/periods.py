@@ -8,7 +8,7 @@ import importlib
 import sys
 import weakref
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import get_ident
 from typing import Any, Literal
@@ -358,25 +358,46 @@ def _site() -> _Site:
     return frame.f_code.co_filename, frame.f_lineno
 
 
+@dataclass(frozen=True, kw_only=True)
+class BatchWork:
+    """How much work a batch is, as far as its tensors show; ``tokens`` are those of its ``input_ids``."""
+
+    samples: int | None
+    tokens: int
+    nbytes: int
+
+
+def work_of(batch: object) -> BatchWork:
+    """Return how much work a batch is."""
+    tokens = nbytes = 0
+    # As with its size.
+    with contextlib.suppress(Exception):
+        nbytes = sum(one.nbytes for one in _tensors(batch))
+        if isinstance(batch, Mapping) and "input_ids" in batch:
+            tokens = sum(one.numel() for one in _tensors(batch["input_ids"]))
+    return BatchWork(samples=batch_size(batch), tokens=tokens, nbytes=nbytes)
+
+
 def batch_size(batch: object) -> int | None:
     """Return the length of the first tensor in a batch, or of the batch; None where neither has one."""
     # A batch may be any object of the user's, and its methods may raise.
     with contextlib.suppress(Exception):
-        tensor = _first_tensor(batch)
+        tensor = next(_tensors(batch), None)
         if tensor is not None:
             return int(tensor.shape[0]) if tensor.ndim else None
         return len(batch) if hasattr(batch, "__len__") else None
     return None
 
 
-def _first_tensor(batch: object) -> Any:  # noqa: ANN401 (a tensor of torch, which may not be imported)
+def _tensors(batch: object) -> Iterator[Any]:
     # A tensor is in no batch of a program that has not imported torch.
     torch = sys.modules.get("torch")
     if torch is None:
-        return None
+        return
     if isinstance(batch, torch.Tensor):
-        return batch
+        yield batch
     parts = (
         batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (list, tuple)) else ()
     )
-    return next((found for part in parts if (found := _first_tensor(part)) is not None), None)
+    for part in parts:
+        yield from _tensors(part)
