@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import cProfile
 import functools
 import gc
 import marshal
 import math
+import os
 import pstats
 import statistics
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -255,19 +259,65 @@ def _most_calls(work: Work) -> float:
 def _profile(work: Work, *, calls: int) -> Message:
     profile = profile_of_this_thread()
     until = time.perf_counter() + _MOST_PROFILED_S
-    for number in range(calls):
-        if number and time.perf_counter() > until:
-            calls = number
-            break
-        if work.target is None:
-            profile.runcall(work.call)
-        else:
-            # What makes its arguments is not timed either.
-            work.target.through(lambda function, args, kwargs: profile.runcall(function, *args, **kwargs))
-    stats = pstats.Stats(profile)
+    with _workers_profiled(profile) as of_workers:
+        for number in range(calls):
+            if number and time.perf_counter() > until:
+                calls = number
+                break
+            if work.target is None:
+                profile.runcall(work.call)
+            else:
+                # What makes its arguments is not timed either.
+                work.target.through(lambda function, args, kwargs: profile.runcall(function, *args, **kwargs))
+        stats = pstats.Stats(profile)
+        seconds = stats.total_tt  # type: ignore[attr-defined]
+        stats.add(*map(str, of_workers()))
     written = marshal.dumps(stats.stats)  # type: ignore[attr-defined]
-    return {
-        "calls": calls,
-        "seconds": stats.total_tt,  # type: ignore[attr-defined]
-        "stats": base64.b64encode(written).decode(),
-    }
+    return {"calls": calls, "seconds": seconds, "stats": base64.b64encode(written).decode()}
+
+
+# What torch starts a loader's worker with.
+_WORKER_LOOP = "_worker_loop"
+
+
+@contextlib.contextmanager
+def _workers_profiled(profile: cProfile.Profile) -> Iterator[Callable[[], list[Path]]]:
+    """Have forked workers of a loader profile how they make batches; yield what finds their files."""
+    module: Any = sys.modules.get("torch.utils.data._utils.worker")
+    if module is None:
+        yield list
+        return
+    loop = getattr(module, _WORKER_LOOP)
+    with tempfile.TemporaryDirectory() as folder:
+        setattr(module, _WORKER_LOOP, _ProfiledLoop(loop, profile, Path(folder)))
+        try:
+            yield lambda: sorted(Path(folder).glob("*.stat"))
+        finally:
+            setattr(module, _WORKER_LOOP, loop)
+
+
+class _ProfiledLoop:
+    """A worker's loop that leaves a profile; spawned workers get torch's own in its place."""
+
+    def __init__(self, loop: Callable[..., object], profile: cProfile.Profile, folder: Path) -> None:
+        self.__module__ = loop.__module__
+        self._loop, self._profile, self._folder = loop, profile, folder
+
+    def __reduce__(self) -> str:
+        return self._loop.__name__
+
+    def __call__(self, *arguments: object) -> None:
+        from torch.utils.data._utils import fetch
+
+        self._profile.disable()
+        own = profile_of_this_thread()
+
+        def profiled(call: Callable[..., object]) -> Callable[..., object]:
+            return lambda *given: own.runcall(call, *given)
+
+        for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):  # noqa: SLF001 (torch has no public way)
+            kind.fetch = profiled(kind.fetch)  # type: ignore[method-assign]
+        try:
+            self._loop(*arguments)
+        finally:
+            own.dump_stats(self._folder / f"{os.getpid()}.stat")

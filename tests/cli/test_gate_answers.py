@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from forked_commands import run_perfkit
@@ -45,6 +47,26 @@ TESTS = "import pytest\nimport work\n" + "".join(
         benchmark("open", "work.steady", 'perfkit(margin="0.001%")'),
     ]
 )
+
+LOADER = """from torch.utils.data import DataLoader
+
+
+def transform(number):
+    return float(number + sum(range({numbers})))
+
+
+class Numbers:
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, number):
+        return transform(number)
+
+
+def epoch():
+    for _ in DataLoader(Numbers(), batch_size=8, num_workers=1):
+        pass
+"""
 
 
 @pytest.fixture(scope="module")
@@ -167,3 +189,18 @@ def test_an_accepted_regression_stops_nothing(stopped: Stopped) -> None:
     both = (stopped.gated, accepted)
     first, second = (one.comparisons["test_open"]["estimate"]["launches"] for one in both)
     assert first < second
+
+
+def test_a_function_that_only_workers_of_a_loader_run_is_named() -> None:
+    base, head = (LOADER.format(numbers=numbers) for numbers in (20_000, 300_000))
+    tests = "import loading\n\ndef test_epoch(benchmark):\n    benchmark.pedantic(loading.epoch, rounds=3)\n"
+    files = {"pyproject.toml": CONFIGURATION, "tests/test_speed.py": tests, "loading.py": base}
+    # A worker's socket lies in its temporary folder, and its path may have 107 characters.
+    with TemporaryDirectory() as folder:
+        made = git_project(Path(folder), files)
+        made.commit({"loading.py": head}, "Transform more")
+        gated = made.gate("--budget", "60")
+
+    assert {"test_epoch": "REGRESSED"} == gated.verdicts
+    (explanation,) = gated.report["explanations"]
+    assert ("transform", "loading.py:4") == (explanation["suspect"]["name"], explanation["suspect"]["place"])
