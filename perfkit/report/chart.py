@@ -299,9 +299,10 @@ def trend_chart(shown: ShownTrend, words: str, commits: Mapping[str, CommitFacts
     columns = _columns(shown.runs, _COLUMNS)
     area = (_LEFT, _ABOVE, _WIDTH - _LEFT - _RIGHT, _HEIGHT - _ABOVE - _BOTTOM)
     frame = _frame(columns, len(shown.runs), area, _LEAST_RANGE)
-    upper = [(frame.x(column.place), frame.y(column.high)) for column in columns]
-    lower = [(frame.x(column.place), frame.y(column.low)) for column in reversed(columns)]
-    line = [(frame.x(column.place), frame.y(column.level)) for column in columns]
+    places = [frame.x(column.place) for column in columns]
+    upper = list(zip(places, (frame.y(column.high) for column in columns), strict=True))
+    lower = list(zip(places, (frame.y(column.low) for column in columns), strict=True))[::-1]
+    line = list(zip(places, (frame.y(column.level) for column in columns), strict=True))
     trend, last = shown.runs[-1]
     drawn = _template("trend.svg.j2").render(
         width=_WIDTH,
