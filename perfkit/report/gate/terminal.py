@@ -100,9 +100,13 @@ def _short_view(report: GateReport) -> Shortened:
     undecided = report.exit_code not in (EXIT_PASS, EXIT_REGRESSED)
     table = _Rows(tuple(_cells(one, names) for one in timed))
     remarks = _remarks(of_note, names, functools.partial(_short_details, doubts=is_long))
+    first, second = (
+        (remarks, table) if report.exit_code == EXIT_NOT_MEASURED and remarks else (table, remarks)
+    )
     sections: tuple[Section, ...] = (
         [*_moved_lines(report, names), *(Folded(line) for line in moved_lines(report.exact))],
-        *((remarks, table) if report.exit_code == EXIT_NOT_MEASURED else (table, remarks)),
+        first,
+        second,
         [Text(line) for line in others[1:]],
         measuring_view(report.measuring) if waits else [],
         [] if waits or not edited else [Text(f"edits how it is measured: {listed(edited, _MOST_NAMED)}")],
@@ -119,6 +123,7 @@ def _short_view(report: GateReport) -> Shortened:
             Text(short if is_long else decision, style=decision_style(report)), *map(Text, others[:1])
         ),
         sections=sections,
+        first=first,
         others_than=others_than,
         sides=Group(*_short_sides(report)),
         closing=Group(*_short_closing(report, names)),
@@ -391,11 +396,12 @@ class Shortened:
     """A result of at most 25 lines, with blank lines between its sections.
 
     A section is cut after one of its parts, such as a benchmark with its numbers. The ``sides`` are left out
-    where the first benchmark has no room beside them; ``others_than`` so many is what the table lacks.
+    where the ``first`` section has no room beside them; ``others_than`` so many is what the table lacks.
     """
 
     begin: RenderableType
     sections: Sequence[Section]
+    first: Section
     others_than: Callable[[int], Iterator[RenderableType]]
     sides: RenderableType
     closing: RenderableType
@@ -416,6 +422,7 @@ class Shortened:
         ]
         sizes = [[len(part) for part in one] for one in blocks]
         table = next((place for place, one in enumerate(kept) if isinstance(one, _Rows)), -1)
+        first = next((place for place, one in enumerate(kept) if one is self.first), -1)
         rows = len(sizes[table]) if table >= 0 else 0
         begin, sides, closing = map(lines, (self.begin, self.sides, self.closing))
         others = lines(Group(*self.others_than(rows)))
@@ -423,8 +430,8 @@ class Shortened:
         if len(sides) + len(others) + sum(sum(one, 1) for one in sizes) > room:
             # A line for what the table lacks, and one for what other sections lack.
             room -= 1 + (len(sizes) > (table >= 0))
-            sides = sides if len(sides) + (sizes[table][0] + 1 if rows else 0) <= room else []
-        shown = _fitting(sizes, room - len(sides), first=table)
+            sides = sides if len(sides) + (sizes[first][0] + 1 if first >= 0 else 0) <= room else []
+        shown = _fitting(sizes, room - len(sides), first=first)
         for line in begin:
             yield from (*line, Segment.line())
         for one, number in zip(blocks, shown, strict=True):
