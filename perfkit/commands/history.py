@@ -146,8 +146,7 @@ class Histories:
         common = without_machine(trends, order, facts.is_sentinel)
 
         def is_needed(benchmark: str) -> bool:
-            # A step that all made together is described by all, and a sentinel explains others.
-            return bool(common.steps) or meant.matches(benchmark) or facts.is_sentinel(benchmark)
+            return meant.matches(benchmark) or facts.is_sentinel(benchmark)
 
         drafts = find_change_points(trends, common, facts, is_needed)
         points = [_with_state(point, states) for point in drafts]

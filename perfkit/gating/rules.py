@@ -6,7 +6,7 @@ import fnmatch
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,8 +16,11 @@ from perfkit.model import Benchmark
 from perfkit.model.comparisons import Comparison, LaunchPair, Verdict
 from perfkit.repo.git import try_git
 from perfkit.repo.sides import Side, SidePair, folder_in
-from perfkit.runner.lockstep.collection import Found
-from perfkit.runner.lockstep.launch import Failure
+
+if TYPE_CHECKING:
+    # A history needs margins alone.
+    from perfkit.runner.lockstep.collection import Found
+    from perfkit.runner.lockstep.launch import Failure
 
 _BOOLEANS = {"True": True, "False": False}
 # Keys of [tool.perfkit] for what is compared and what fails; the others are for output.

@@ -76,6 +76,7 @@ SELECT benchmark, version, machine_id, env_id, map_extract(policy, 'overlay')[1]
     epoch_us(max(recorded_at)) FROM ledger
 WHERE same_as IS NOT NULL AND {_OF_COMMITS} AND NOT dirty GROUP BY ALL
 """
+_WITH_SAME = "SELECT DISTINCT filename FROM ledger WHERE same_as IS NOT NULL"
 _OVERLAYS = """
 SELECT run_id, max(map_extract(policy, 'overlay')[1]) FROM ledger
 WHERE list_contains($runs, run_id) GROUP BY run_id
@@ -187,15 +188,16 @@ def _summary(found: Sequence[Any], commits: Sequence[str], failed_counts: int) -
 
 def _trends(columns: Mapping[str, Sequence[Any]], dirty: Collection[str]) -> Iterator[Trend]:
     keys = list(zip(*(columns[name] for name in _OF_A_TREND), strict=True))
+    # Runs share their times: equal objects are compared and hashed sooner.
+    times = {at: from_microseconds(at) for at in set(columns["recorded_at"])}
     for key, places in itertools.groupby(range(len(keys)), keys.__getitem__):
-        kept = [place for place in places if columns["run_id"][place] not in dirty]
+        kept = [place for place in places if not dirty or columns["run_id"][place] not in dirty]
         if not kept:
             continue
         benchmark, version, metric, unit, better, exact, machine_id, lockstep = key
 
         def of(name: str, kept: Sequence[int] = kept) -> tuple[Any, ...]:
-            column = columns[name]
-            return tuple(column[place] for place in kept)
+            return tuple(map(columns[name].__getitem__, kept))
 
         yield Trend(
             benchmark=benchmark,
@@ -205,7 +207,7 @@ def _trends(columns: Mapping[str, Sequence[Any]], dirty: Collection[str]) -> Ite
             lockstep=lockstep,
             run_ids=of("run_id"),
             commits=of("commit"),
-            recorded_at=tuple(map(from_microseconds, of("recorded_at"))),
+            recorded_at=tuple(map(times.__getitem__, of("recorded_at"))),
             sources=of("source"),
             env_ids=of("env_id"),
             launches=of("launches"),
@@ -380,7 +382,9 @@ class Ledger:
 
     def same_code(self) -> dict[tuple[Kind, str, str], datetime]:
         """Return the pairs of commits that run the same code for a benchmark, and when that was found."""
-        found = self._questions.ask(_SAME)
+        # Few runs have any, and the index lacks the policies.
+        files = {name for (name,) in self._questions.ask(_WITH_SAME)}
+        found = self._questions.ask(_SAME, within=files) if files else []
         return {(Kind(*kind), sha, same_as): from_microseconds(at) for *kind, sha, same_as, at in found}
 
     def imported_commits(self) -> frozenset[str]:

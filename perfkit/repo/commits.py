@@ -244,7 +244,7 @@ def commits_of(start: Path, ref: str) -> frozenset[str]:
 
 def commits_between(start: Path, first: str, last: str) -> int | None:
     """Return how many commits ``last`` has that ``first`` has not; None where git lacks either."""
-    if not _are_hashes(first, last):
+    if not _may_be_known(start, first, last):
         return None
     counted = try_git(start, "rev-list", "--count", f"{first}..{last}")
     return None if counted is None else int(counted)
@@ -252,7 +252,7 @@ def commits_between(start: Path, first: str, last: str) -> int | None:
 
 def commits_after(start: Path, first: str, last: str) -> frozenset[str] | None:
     """Return the commits after the first up to the last one."""
-    if not _are_hashes(first, last):
+    if not _may_be_known(start, first, last):
         return None
     listed = try_git(start, "rev-list", "--left-right", f"{first}...{last}")
     if listed is None or "<" in listed:
@@ -262,7 +262,7 @@ def commits_after(start: Path, first: str, last: str) -> frozenset[str] | None:
 
 def changed_files(start: Path, first: str, last: str) -> tuple[str, ...] | None:
     """Return the files that differ between two commits, None where git lacks one of them."""
-    if not _are_hashes(first, last):
+    if not _may_be_known(start, first, last):
         return None
     listed = try_git(start, "diff", "--name-only", "--no-renames", "-z", first, last)
     return None if listed is None else tuple(filter(None, listed.split("\0")))
@@ -270,11 +270,14 @@ def changed_files(start: Path, first: str, last: str) -> tuple[str, ...] | None:
 
 def is_ancestor(start: Path, first: str, last: str) -> bool:
     """Return whether a commit is part of the history of another one; not where git lacks one of them."""
-    return _are_hashes(first, last) and try_git(start, "merge-base", "--is-ancestor", first, last) is not None
+    return (
+        _may_be_known(start, first, last)
+        and try_git(start, "merge-base", "--is-ancestor", first, last) is not None
+    )
 
 
-def _are_hashes(*texts: str) -> bool:
-    return all(map(_SHA.fullmatch, texts))
+def _may_be_known(start: Path, *texts: str) -> bool:
+    return all(map(_SHA.fullmatch, texts)) and find_repository(start) is not None
 
 
 def releases(start: Path) -> dict[str, str]:

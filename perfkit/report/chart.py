@@ -278,10 +278,16 @@ class ShownTrend:
     runs: Sequence[tuple[Trend, int]]
     steps: Sequence[tuple[ChangePoint, int, bool]]
 
+    @functools.cached_property
+    def levels(self) -> list[tuple[float, float, float]]:
+        """The level of each run, and the ends of its interval."""
+        levels = [(trend.levels[place], _half_band(trend, place)) for trend, place in self.runs]
+        return [(level, level - half, level + half) for level, half in levels]
+
 
 def sparkline(shown: ShownTrend) -> Sparkline:
     """Return the small picture of a trend."""
-    columns = _columns(shown.runs, _SMALL_COLUMNS)
+    columns = _columns(shown.levels, _SMALL_COLUMNS)
     area = (2, 3, _SMALL_WIDTH - 6, _SMALL_HEIGHT - 6)
     frame = _frame(columns, len(shown.runs), area, _SMALL_LEAST_RANGE)
     line = [(frame.x(column.place), frame.y(column.level)) for column in columns]
@@ -296,12 +302,13 @@ def sparkline(shown: ShownTrend) -> Sparkline:
 
 def trend_chart(shown: ShownTrend, words: str, commits: Mapping[str, CommitFacts]) -> str:
     """Return a trend as SVG, the same for the same records; ``words`` are its state."""
-    columns = _columns(shown.runs, _COLUMNS)
+    columns = _columns(shown.levels, _COLUMNS)
     area = (_LEFT, _ABOVE, _WIDTH - _LEFT - _RIGHT, _HEIGHT - _ABOVE - _BOTTOM)
     frame = _frame(columns, len(shown.runs), area, _LEAST_RANGE)
-    upper = [(frame.x(column.place), frame.y(column.high)) for column in columns]
-    lower = [(frame.x(column.place), frame.y(column.low)) for column in reversed(columns)]
-    line = [(frame.x(column.place), frame.y(column.level)) for column in columns]
+    places = [frame.x(column.place) for column in columns]
+    upper = list(zip(places, (frame.y(column.high) for column in columns), strict=True))
+    lower = list(zip(places, (frame.y(column.low) for column in columns), strict=True))[::-1]
+    line = list(zip(places, (frame.y(column.level) for column in columns), strict=True))
     trend, last = shown.runs[-1]
     drawn = _template("trend.svg.j2").render(
         width=_WIDTH,
@@ -324,14 +331,11 @@ def trend_chart(shown: ShownTrend, words: str, commits: Mapping[str, CommitFacts
     return f"{drawn}\n"
 
 
-def _columns(runs: Sequence[tuple[Trend, int]], most: int) -> list[_Column]:
+def _columns(runs: Sequence[tuple[float, float, float]], most: int) -> list[_Column]:
     """Return runs, or as many groups of neighbours as have room."""
     count = len(runs)
     edges = [round(number * count / min(count, most)) for number in range(min(count, most) + 1)]
-    levels = [trend.levels[place] for trend, place in runs]
-    halves = [_half_band(trend, place) for trend, place in runs]
-    lows = [level - half for level, half in zip(levels, halves, strict=True)]
-    highs = [level + half for level, half in zip(levels, halves, strict=True)]
+    levels, lows, highs = zip(*runs, strict=True)
     return [
         _Column(
             place=(start + end - 1) / 2,

@@ -339,8 +339,8 @@ def _local_medians(values: FloatArray, runs: int) -> FloatArray:
 class _Drifts:
     """The models of windows of ``length`` runs, for each kind and strength of the drift.
 
-    ``weights`` takes a window to what its runs are off the level, weighted (strengths x runs numbers), and to
-    the step at each place in standard errors of unit noise (strengths x places), which ``errors`` holds.
+    ``weights`` takes a window to what its runs are off the level, weighted (strengths x runs numbers); those
+    from a place on add up to the step there in standard errors of unit noise, which ``errors`` holds.
     A window is the likelier, the smaller its sum of squares is times ``penalties``, which become
     ``doubted_penalties`` where there is a step (see ``_WALKS``).
     """
@@ -352,13 +352,12 @@ class _Drifts:
     doubted_penalties: FloatArray
 
     def fit(self, windows: FloatArray) -> tuple[FloatArray, FloatArray]:
-        count = len(windows)
-        fitted = windows @ self.weights
-        drifts = len(self.penalties)
-        split = drifts * self.length
-        off = fitted[:, :split].reshape(count, drifts, self.length)
-        squares = np.einsum("ijk,ik->ij", off, windows) + self.least
-        return np.asarray(squares), fitted[:, split:].reshape(count, drifts, -1)
+        off = (windows @ self.weights).reshape(len(windows), -1, self.length)
+        squares = (off @ windows[:, :, None])[:, :, 0] + self.least
+        # All together add up to nothing, so that those from a place on are those before it.
+        shortest = (self.length + 1 - self.errors.shape[1]) // 2
+        before = np.cumsum(off[:, :, : self.length - shortest], axis=2)[:, :, shortest - 1 :]
+        return np.asarray(squares), -before * self.errors
 
     @property
     def least(self) -> float:
@@ -376,19 +375,18 @@ def _drifts(length: int, shortest: int = SHORTEST) -> _Drifts:
         *((bend**2 * earlier**2 * (3 * later - earlier) / 6 + line, 0.0) for bend in _BENDS),
     ]
     after = (time[None, :] > np.arange(shortest, length - shortest + 1)[:, None]).astype(np.float64)
-    within, steps, errors, logs = [], [], [], []
+    within, errors, logs = [], [], []
     for drift, _ in drifts:
         covariance = np.eye(length) + drift
         precision = np.linalg.inv(covariance)
         sums = precision.sum(axis=0)
         within.append(precision - np.outer(sums, sums) / sums.sum())
         errors.append(1 / np.sqrt(np.einsum("ij,jk,ik->i", after, within[-1], after, optimize=True)))
-        steps.append(after @ within[-1] * errors[-1][:, None])
         logs.append(np.linalg.slogdet(covariance)[1] + math.log(sums.sum()))
     doubts = np.array([doubt for _, doubt in drifts]) + (_DOUBT_OF_FEW if length < _FEW_RUNS else 0.0)
     return _Drifts(
         length=length,
-        weights=np.concatenate([*within, *steps]).T,
+        weights=np.concatenate(within).T,
         errors=np.array(errors),
         penalties=np.exp(np.array(logs) / (length - 1)),
         doubted_penalties=np.exp((np.array(logs) + doubts) / (length - 1)),

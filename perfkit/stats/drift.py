@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -108,7 +109,7 @@ def _blocks(values: FloatArray, environments: Sequence[Hashable]) -> tuple[Float
         places = list(stretch)
         for start in range(0, len(places), size):
             block = places[start : start + size]
-            medians.append(float(np.median(values[block])))
+            medians.append(statistics.median(values[block].tolist()))
             kept.append(block[len(block) // 2])
     return np.array(medians), kept
 
@@ -158,7 +159,7 @@ class _Models:
         return float((np.abs(heights - height) + halves)[suits].max())
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=32)
 def _models(count: int, sessions: tuple[int, ...], environments: tuple[int, ...]) -> _Models:
     time = np.arange(count)
     same = np.equal.outer(sessions, sessions).astype(np.float64)

@@ -329,3 +329,21 @@ def test_a_comment_has_one_table() -> None:
     assert "<summary>Counts of what a call does: none moved, none fails</summary>" in same
     assert "- 1 count of 1 the same to the digit on both sides" in same
     assert "|" not in same
+
+
+@pytest.mark.parametrize("width", [80, 40])
+@pytest.mark.parametrize(("verdict", "code"), [("INCONCLUSIVE", 3), ("REGRESSED", 1), ("IMPROVED", 0)])
+def test_long_names_leave_room_for_their_figures(verdict: Verdict, code: int, width: int) -> None:
+    names = [f"bench_a.py::test_it[{number}-{'x' * (80 + 20 * number)}]" for number in range(12)]
+    found = [build_comparison(name, verdict, 1.05, 1.01, 1.091) for name in names]
+    report = replace(build_report(*(replace(one, need=NEED) for one in found)), exit_code=code)
+
+    lines = rendered(gate_view(report), width).splitlines()
+
+    text = "".join(line.rstrip() for line in lines)
+    shown = [name for name in names if name.removeprefix("bench_a.py::") in text]
+    assert len(lines) <= 25
+    assert "[0-xxx" not in lines[0]
+    assert 1 <= len(shown) == text.count("+1.0 to +9.1 %" + f" {verdict}")
+    assert "--verbose" in text
+    assert (code == 0) != ("next: " in text)

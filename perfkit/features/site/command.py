@@ -21,7 +21,6 @@ from perfkit.features.site.series import (
     Reference,
     Site,
 )
-from perfkit.gating.recompute import recompute_gate
 from perfkit.ledger.store import Ledger
 from perfkit.model import ProfileSummary
 from perfkit.model.change_log import GateRatio
@@ -181,6 +180,9 @@ def _gates(project: Project, ledger: Path, kept: Ledger, runs: Sequence[RunSumma
         if len(gates) - number > _JUDGED_GATES:
             base, head, findings = verdicts[run.run_id]
         else:
+            # Imported late: it takes as long as all else, and a ledger may have no gates.
+            from perfkit.gating.recompute import recompute_gate
+
             try:
                 report = recompute_gate(run.run_id, ledger=ledger, project=project)
                 base, head, findings = report.base.sha, report.head.sha, tuple(_findings(report))

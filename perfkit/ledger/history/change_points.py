@@ -21,7 +21,6 @@ from perfkit.model.history import Cause, ChangePoint, Moved, Shift, Trend
 from perfkit.model.results import WALL_TIME, Environment, Machine, Row
 from perfkit.model.surroundings import MACHINE_SPEEDS, FactChange, lasting_changes, package_options
 from perfkit.stats.change_points import (
-    FloatArray,
     LikelyStep,
     Step,
     describe_step,
@@ -42,12 +41,19 @@ BUILT_IN_MOVED = "the built-in sentinel moved as well"
 def find_change_points(
     trends: Sequence[Trend], common: WithoutMachine, facts: Facts, is_wanted: Callable[[str], bool]
 ) -> list[ChangePoint]:
-    """Return the change points of the wanted benchmarks, each with its cause."""
+    """Return the change points of the wanted benchmarks, and those that others made together with them."""
+    wanted = [is_wanted(trend.benchmark) for trend in trends]
+    found = {
+        number: [*_drafts(number, trend, common, facts)]
+        for number, trend in enumerate(trends)
+        if wanted[number]
+    }
+    shifts = {point.shift for points in found.values() for point in points if point.shift}
+    shared = replace(common, steps=tuple(one for one in common.steps if one.shift_id in shifts))
     drafts = [
         (trend, point)
         for number, trend in enumerate(trends)
-        if is_wanted(trend.benchmark)
-        for point in _drafts(number, trend, common, facts)
+        for point in (found[number] if wanted[number] else _drafts(number, trend, shared, facts, own=False))
     ]
     runs = {run for trend, point in drafts for run in trend.run_ids[point.place - 1 : point.place + 1]}
     known = facts.facts_of(runs) if runs else {}
@@ -86,16 +92,19 @@ def machine_moved(
     return True if True in found else None if None in found or not found else False
 
 
-def _drafts(number: int, trend: Trend, common: WithoutMachine, facts: Facts) -> Iterator[ChangePoint]:
-    own = list(_steps_of(trend, common.levels.get(number, trend.levels), facts))
+def _drafts(
+    number: int, trend: Trend, common: WithoutMachine, facts: Facts, *, own: bool = True
+) -> Iterator[ChangePoint]:
+    """Yield the change points that a trend made with others, and its ``own``."""
+    found = list(_steps_of(trend, common.levels.get(number, trend.levels), facts)) if own else []
     for step in common.steps:
         if number not in step.trends:
             continue
         place, moved = step.step_of(trend, facts.order)
-        own = [point for point in own if abs(point.place - place) > _BESIDE]
+        found = [point for point in found if abs(point.place - place) > _BESIDE]
         if moved is not None:
-            own.append(replace(_point(trend, moved, facts), shift=step.shift_id))
-    for point in sorted(own, key=lambda point: point.place):
+            found.append(replace(_point(trend, moved, facts), shift=step.shift_id))
+    for point in sorted(found, key=lambda point: point.place):
         cause = common.cause(number, trend, around_step(point.place), point.ratio, facts)
         yield replace(point, cause="machine", detail=BUILT_IN_MOVED) if cause == "machine" else point
 
@@ -351,12 +360,17 @@ def without_machine(
         if len(places) < _FEWEST:
             continue
         beside = [trends[place] for place in places]
-        runs = sorted({run for trend in beside for run in _runs(trend, order)})
-        rows = {run: row for row, run in enumerate(runs)}
-        found = remove_common_factor(_table(beside, rows, order))
+        measured = [list(_runs(trend, order)) for trend in beside]
+        runs = [_Measured(*run) for run in sorted(set(itertools.chain(*measured)))]
+        numbers: dict[tuple[float, datetime, str, str], int] = {run: row for row, run in enumerate(runs)}
+        rows = [list(map(numbers.__getitem__, own)) for own in measured]
+        table = np.full((len(runs), len(beside)), np.nan)
+        for column, (own, trend) in enumerate(zip(rows, beside, strict=True)):
+            table[own, column] = trend.levels
+        found = remove_common_factor(table)
         for column, (place, trend) in enumerate(zip(places, beside, strict=True)):
             if not is_sentinel(trend.benchmark):
-                levels[place] = found.levels[[rows[run] for run in _runs(trend, order)], column].tolist()
+                levels[place] = found.levels[rows[column], column].tolist()
         clear = found.machine_steps()
         begin = clear[-1].place if clear else 0
         known = [run for run in range(begin, len(runs)) if math.isfinite(found.factor[run])]
@@ -381,16 +395,9 @@ def without_machine(
     return WithoutMachine(levels=levels, steps=tuple(steps), likely=tuple(likely))
 
 
-def _runs(trend: Trend, order: Order) -> Iterator[_Measured]:
-    for run_id, commit, recorded_at in zip(trend.run_ids, trend.commits, trend.recorded_at, strict=True):
-        yield _Measured(order.place(commit), recorded_at, run_id, commit)
-
-
-def _table(trends: Sequence[Trend], rows: Mapping[_Measured, int], order: Order) -> FloatArray:
-    table = np.full((len(rows), len(trends)), np.nan)
-    for column, trend in enumerate(trends):
-        table[[rows[run] for run in _runs(trend, order)], column] = trend.levels
-    return table
+def _runs(trend: Trend, order: Order) -> Iterator[tuple[float, datetime, str, str]]:
+    places = map(order.place, trend.commits)
+    return zip(places, trend.recorded_at, trend.run_ids, trend.commits, strict=True)
 
 
 def shifts_of(

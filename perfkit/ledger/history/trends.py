@@ -8,7 +8,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from perfkit.model.change_log import GateRatio
@@ -102,10 +102,9 @@ def places_by_run(trend: Trend) -> dict[str, list[int]]:
 
 
 def _in_order(trend: Trend, order: Order) -> Trend:
-    def key(place: int) -> tuple[float, datetime, str]:
-        return order.place(trend.commits[place]), trend.recorded_at[place], trend.run_ids[place]
-
-    return select(trend, sorted(range(len(trend)), key=key))
+    keys = list(zip(map(order.place, trend.commits), trend.recorded_at, trend.run_ids, strict=True))
+    places = sorted(range(len(trend)), key=keys.__getitem__)
+    return trend if places == list(range(len(trend))) else select(trend, places)
 
 
 def _by_environment(trend: Trend) -> Iterator[Trend]:
@@ -122,7 +121,7 @@ def select(trend: Trend, places: Sequence[int]) -> Trend:
     columns: dict[str, Any] = {}
     for name in _COLUMNS:
         column = getattr(trend, name)
-        columns[name] = tuple(column[place] for place in places)
+        columns[name] = tuple(map(column.__getitem__, places))
     return replace(trend, **columns)
 
 

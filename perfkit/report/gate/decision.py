@@ -36,6 +36,8 @@ from perfkit.units import counted, human_seconds, listed
 
 Report = GateReport | ApartReport
 Names = Mapping[str, str]
+# A short text counts what it would name.
+_Named = Names | None
 _Judged = TypeVar("_Judged", Comparison, ExactComparison)
 _WORDS = {
     EXIT_PASS: "PASS",
@@ -83,17 +85,11 @@ def decision_lines(report: Report, names: Names, *, brief: bool = False) -> list
     """Return the decision, how sure it is, what else was found, and the cost unless ``brief``."""
     sure, cost = list(_sureness(report, brief=brief)), "" if brief else cost_sentence(report)
     report = _judged(report)
-    causes = [found for found in wording.in_order(report.comparisons) if _is_cause(found, report.exit_code)]
-    counts = [
-        found for found in report.exact if wording.decides(found) and exit_code((found,)) == report.exit_code
-    ]
-    excused = [found for found in wording.in_order(report.comparisons) if wording.is_excused(found)]
-    named = causes + (excused if report.exit_code == EXIT_PASS else [])
+    causes = _causes(report)
     skipped = [one.benchmark for one in report.comparisons if one.verdict == "SKIPPED"]
     files = [one.name for one in skipped if one.is_file]
-    reasons = ", and ".join(_reasons(report, named, counts, names)) + _but_not_covered(report)
     lines = (
-        f"{_doubtful_gains(report, names)}{_decision(report)}: {reasons}.",
+        headline(report, names),
         " ".join(filter(None, (*sure, _rule(report, causes)))),
         _other_results(report, names),
         _work_before(report, names),
@@ -103,6 +99,22 @@ def decision_lines(report: Report, names: Names, *, brief: bool = False) -> list
         cost,
     )
     return [line for line in lines if line]
+
+
+def headline(report: Report, names: _Named) -> str:
+    """Return the decision in a sentence, and in a short one without names."""
+    report = _judged(report)
+    counts = [
+        found for found in report.exact if wording.decides(found) and exit_code((found,)) == report.exit_code
+    ]
+    excused = [found for found in wording.in_order(report.comparisons) if wording.is_excused(found)]
+    causes = _causes(report) + (excused if report.exit_code == EXIT_PASS else [])
+    reasons = ", and ".join(_reasons(report, causes, counts, names)) + _but_not_covered(report)
+    return f"{_doubtful_gains(report, names)}{_decision(report)}: {reasons}."
+
+
+def _causes(report: Report) -> list[Comparison]:
+    return [found for found in wording.in_order(report.comparisons) if _is_cause(found, report.exit_code)]
 
 
 def coverage_lines(report: Report) -> Iterator[str]:
@@ -172,8 +184,11 @@ def reproducing_command(report: GateReport, *, named: Callable[[str], str] = str
     return shlex.join(["perfkit", "gate", *commits, *options])
 
 
-def left_open(report: GateReport, names: Names) -> str:
-    """Return which benchmarks a failed gate left undecided, with what each needs, "" where it left none."""
+def left_open(report: GateReport, names: _Named) -> str:
+    """Return which benchmarks a failed gate left undecided, with what each needs, "" where it left none.
+
+    Without ``names`` it is how many.
+    """
     left = [
         one
         for one in wording.in_order(report.comparisons)
@@ -181,6 +196,8 @@ def left_open(report: GateReport, names: Names) -> str:
     ]
     if not left or report.exit_code != EXIT_REGRESSED:
         return ""
+    if names is None:
+        return counted(len(left), "benchmark")
     return _named(
         left, names, lambda one: f" ({wording.need_text(one.need) if one.need else 'not measured yet'})"
     )
@@ -249,7 +266,7 @@ def _name(one: Comparison | ExactComparison, names: Names) -> str:
     return names.get(name) or short_names([name])[name]
 
 
-def _doubtful_gains(report: Report, names: Names) -> str:
+def _doubtful_gains(report: Report, names: _Named) -> str:
     """Return which benchmarks became faster, and why that may be no gain: nothing else is as important."""
     faster = [one for one in wording.in_order(report.comparisons) if one.verdict == "IMPROVED"]
     text = ""
@@ -259,12 +276,13 @@ def _doubtful_gains(report: Report, names: Names) -> str:
             names,
             lambda one: f" (×{one.cpu_ratio:.2g}, wall time {wording.change_text(one.estimate)})",
         )
-        text = f"MORE CPU TIME in less wall time, in all threads and processes of a call together: {ratios}. "
+        where = "" if names is None else ", in all threads and processes of a call together"
+        text = f"MORE CPU TIME in less wall time{where}: {ratios or counted(len(moved), 'benchmark')}. "
     if doubtful := [one for one in faster if wording.doubts_text(one)]:
         reasons = _named(
             doubtful, names, lambda one: f" ({wording.change_text(one.estimate)}): {wording.doubts_text(one)}"
         )
-        text += f"DOUBTFUL GAIN: {reasons}. "
+        text += f"DOUBTFUL GAIN: {reasons or counted(len(doubtful), 'benchmark')}. "
     return text
 
 
@@ -340,7 +358,7 @@ def _time_taken(report: GateReport) -> str:
 
 
 def _reasons(
-    report: Report, causes: Sequence[Comparison], counts: Sequence[ExactComparison], names: Names
+    report: Report, causes: Sequence[Comparison], counts: Sequence[ExactComparison], names: _Named
 ) -> Iterator[str]:
     """Yield the reasons for the decision: that it edits its own measuring, then those of times and counts."""
     others = [one for one in causes if one.benchmark.name != MEASURING]
@@ -351,7 +369,7 @@ def _reasons(
 
 
 def _of_results(
-    report: Report, causes: Sequence[Comparison], counts: Sequence[ExactComparison], names: Names
+    report: Report, causes: Sequence[Comparison], counts: Sequence[ExactComparison], names: _Named
 ) -> Iterator[str]:
     """Yield the reasons for the decision, in times and in counts."""
     excused = [one for one in causes if wording.is_excused(one)]
@@ -359,12 +377,23 @@ def _of_results(
     if deciding := [one for one in causes if one not in excused and one not in faked]:
         yield _of_times(report, deciding, names)
     if faked:
-        described = _named(
-            faked, names, lambda one: f" ({wording.change_text(one.estimate)}): {wording.doubts_text(one)}"
+        described = (
+            ""
+            if names is None
+            else ": "
+            + _named(
+                faked,
+                names,
+                lambda one: f" ({wording.change_text(one.estimate)}): {wording.doubts_text(one)}",
+            )
         )
-        yield f"{counted(len(faked), 'benchmark')} became faster with another result: {described}"
+        yield f"{counted(len(faked), 'benchmark')} became faster with another result{described}"
     if excused:
-        limits = _named(excused, names, lambda one: f" ({wording.open_text(one)})")
+        limits = (
+            _open(report, excused, None)
+            if names is None
+            else _named(excused, names, lambda one: f" ({wording.open_text(one)})")
+        )
         settings = " and ".join(sorted({one.excused_by for one in excused if one.excused_by is not None}))
         verb = "is" if len(excused) == 1 else "are"
         yield f"{_some(report, excused)} {verb} undecided and let pass by {settings}: {limits}"
@@ -378,11 +407,11 @@ def _of_results(
     several = counted(len(counts), "count")
     if counts and report.exit_code == EXIT_REGRESSED:
         limits = "its limit" if len(counts) == 1 else "their limits"
-        yield f"{several} grew beyond {limits} ({_largest(counts, names)})"
+        yield f"{several} grew beyond {limits}{_largest(counts, names)}"
     elif counts and report.exit_code == EXIT_NOT_MEASURED:
         yield f"{several} that {'decides' if len(counts) == 1 else 'decide'} could not be counted on head"
     elif counts and report.exit_code == EXIT_INCONCLUSIVE:
-        overlap = f"values of both sides overlap ({_largest(counts, names)})"
+        overlap = f"values of both sides overlap{_largest(counts, names)}"
         why = "the budget was over" if all(one.base is None for one in counts) else overlap
         yield f"whether {several} grew is open: {why}"
     elif counts:
@@ -391,7 +420,7 @@ def _of_results(
     yield from accepted
 
 
-def _of_times(report: Report, causes: Sequence[Comparison], names: Names) -> str:
+def _of_times(report: Report, causes: Sequence[Comparison], names: _Named) -> str:
     """Return which benchmarks decided and how."""
     some = _some(report, causes)
     if report.exit_code == EXIT_PASS:
@@ -402,19 +431,34 @@ def _of_times(report: Report, causes: Sequence[Comparison], names: Names) -> str
         return f"{none} slower by more than {limit}"
     if report.exit_code == EXIT_REGRESSED:
         slowest = sorted(causes, key=lambda one: -one.estimate.ratio if one.estimate else 0.0)
+        if names is None:
+            most = slowest[0].estimate
+            return (
+                f"{some} became slower, by up to {wording.change_text(most)} ({wording.interval_text(most)})"
+            )
         slower = _named(slowest, names, lambda one: f" is {wording.slower_text(one.estimate)}")
         return slower if len(causes) == 1 else f"{some} became slower: {slower}"
     if report.exit_code == EXIT_INCONCLUSIVE:
         verb = "needs" if len(causes) == 1 else "need"
         return f"{some} {verb} more time ({_open(report, causes, names)})"
-    return f"{some} could not be compared: {_named(causes, names, lambda one: f' {_INSTEAD[one.verdict]}')}"
+    named = _named(causes, names, lambda one: f" {_INSTEAD[one.verdict]}")
+    return f"{some} could not be compared" + (f": {named}" if named else "")
 
 
-def _open(report: Report, causes: Sequence[Comparison], names: Names) -> str:
-    """Return which benchmarks are open, and of many that were not reached how many."""
+def _open(report: Report, causes: Sequence[Comparison], names: _Named) -> str:
+    """Return which benchmarks are open, or how far, and of many that were not reached how many."""
     left = [one for one in causes if one.verdict == "NOT REACHED"]
     many = len(left) > _MOST_NAMES and isinstance(report, GateReport)
     shown = [one for one in causes if one not in left] if many else causes
+    if names is None:
+        known = [one for one in shown if one.estimate and wording.at_most(one.estimate) != wording.UNKNOWN]
+        worst = max(
+            known,
+            key=lambda one: one.estimate.high if one.estimate else 0.0,
+            default=shown[0] if shown and not many else None,
+        )
+        reached = [f"{len(left)} not reached"] if many else []
+        return "; ".join([*([wording.open_text(worst)] if worst else []), *reached])
     parts = [f"{_name(one, names)}, {wording.open_text(one)}" for one in shown[:_MOST_NAMES]]
     if len(shown) > _MOST_NAMES:
         parts.append(f"and {len(shown) - _MOST_NAMES} more")
@@ -423,19 +467,19 @@ def _open(report: Report, causes: Sequence[Comparison], names: Names) -> str:
     return "; ".join(parts)
 
 
-def _of_accepted(report: Report, counts: Sequence[ExactComparison], names: Names) -> Iterator[str]:
+def _of_accepted(report: Report, counts: Sequence[ExactComparison], names: _Named) -> Iterator[str]:
     """Yield what fails the gate but for an acceptance; ``counts`` are those that pass by themselves."""
     slower = [one for one in report.comparisons if one.verdict == "REGRESSED" and one.accepted is not None]
     if slower:
         these = _named(slower, names, lambda one: f" is {wording.slower_text(one.estimate)}")
-        yield f"{these}, which was accepted"
+        yield f"{these or f'{_some(report, slower)} became slower'}, which was accepted"
     accepted = [one for one in report.exact if one.accepted is not None]
     grown = [one for one in accepted if one.head is not None]
     lost = [one for one in accepted if one.head is None]
     for found, what in ((grown, "grew"), (lost, "could not be counted on head")):
         if found:
             others = counted(len(found), "other" if counts else "count")
-            which = f" ({_largest(found, names)})" if found is grown else ""
+            which = _largest(found, names) if found is grown else ""
             yield f"{others} {what} and {'was' if len(found) == 1 else 'were'} accepted{which}"
 
 
@@ -458,25 +502,32 @@ def _some(report: Report, comparisons: Sequence[Comparison]) -> str:
     return f"{len(comparisons)} of {counted(len(wording.benchmarks_of(report.comparisons)), 'benchmark')}"
 
 
-def _named(causes: Sequence[_Judged], names: Names, words: Callable[[_Judged], str]) -> str:
+def _named(causes: Sequence[_Judged], names: _Named, words: Callable[[_Judged], str]) -> str:
+    if names is None:
+        return ""
     first = [f"{_name(one, names)}{words(one)}" for one in causes[:_MOST_NAMES]]
     more = [f"and {len(causes) - _MOST_NAMES} more"] if len(causes) > _MOST_NAMES else []
     return ", ".join(first + more)
 
 
-def _largest(counts: Sequence[ExactComparison], names: Names) -> str:
+def _largest(counts: Sequence[ExactComparison], names: _Named) -> str:
+    if names is None:
+        return ""
     most = max(counts, key=lambda one: one.ratio or math.inf)
     amounts = (amount_text(amount, most.metric.unit) for amount in (most.base, most.head))
-    return f"{_name(most, names)}: {count_title(most)}, {' to '.join(amounts)}"
+    return f" ({_name(most, names)}: {count_title(most)}, {' to '.join(amounts)})"
 
 
-def _of_named_counts(counts: Sequence[ExactComparison], names: Names) -> Iterator[str]:
+def _of_named_counts(counts: Sequence[ExactComparison], names: _Named) -> Iterator[str]:
     """Yield what has a sentence of its own: first calls that are slower, and what is kept."""
     if calls := [one for one in counts if one.metric == COLD_START]:
         starts = "the first call is" if len(calls) == 1 else f"{len(calls)} first calls are"
-        yield f"{starts} slower in every launch ({_largest(calls, names)})"
+        yield f"{starts} slower in every launch{_largest(calls, names)}"
     if kept := [one for one in counts if one.metric.name == KEPT]:
-        yield _named(kept, names, lambda one: f" {_kept_text(one)}")
+        yield (
+            _named(kept, names, lambda one: f" {_kept_text(one)}")
+            or f"{counted(len(kept), 'benchmark')} kept more memory"
+        )
 
 
 def _kept_text(one: ExactComparison) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +17,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from perfkit.errors import EXIT_PASS, EXIT_REGRESSED
+from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
 from perfkit.invocation import follow_up
 from perfkit.model import Commit
 from perfkit.model.comparisons import (
@@ -37,6 +39,7 @@ from perfkit.report.gate.decision import (
     both_sentence,
     decision_lines,
     decision_word,
+    headline,
     left_open,
     next_step,
     reading_guide,
@@ -86,26 +89,49 @@ def gate_view(report: GateReport, *, verbose: bool = False) -> RenderableType:
 def _short_view(report: GateReport) -> Shortened:
     names = short_names(found.benchmark.name for found in report.comparisons)
     decision, *others = decision_lines(report, names, brief=True)
+    short = headline(report, None)
+    # Many or long names stand in the table alone, and what they are named for beside them.
+    is_long = _lines_of(short) < _lines_of(decision)
     ordered = wording.benchmarks_of(wording.in_order(report.comparisons))
-    shown = [one for one in ordered if one.verdict in _OF_NOTE][:_MOST_ROWS]
-    rest = [one for one in ordered if one not in shown]
-    table = [_Rows(tuple(_cells(one, names) for one in shown))] if shown else []
+    of_note = [one for one in ordered if one.verdict in _OF_NOTE][:_MOST_ROWS]
+    timed = [one for one in of_note if one.estimate is not None]
     waits = any(one.benchmark.name == MEASURING for one in report.comparisons)
     edited = [*dict.fromkeys(PurePosixPath(edit.path.partition("::")[0]).name for edit in report.measuring)]
     undecided = report.exit_code not in (EXIT_PASS, EXIT_REGRESSED)
-    details = (
+    table = _Rows(tuple(_cells(one, names) for one in timed))
+    remarks = _remarks(of_note, names, functools.partial(_short_details, doubts=is_long))
+    first, second = (
+        (remarks, table) if report.exit_code == EXIT_NOT_MEASURED and remarks else (table, remarks)
+    )
+    sections: tuple[Section, ...] = (
         [*_moved_lines(report, names), *(Folded(line) for line in moved_lines(report.exact))],
-        (*table, *_remarks(shown, names, _short_details)),
+        first,
+        second,
         [Text(line) for line in others[1:]],
         measuring_view(report.measuring) if waits else [],
         [] if waits or not edited else [Text(f"edits how it is measured: {listed(edited, _MOST_NAMED)}")],
         [Folded(f"note: {note}") for note in report.notes if undecided],
     )
-    begin = Group(Text(decision, style=decision_style(report)), *map(Text, others[:1]))
-    parts = [Group(*part) for part in details if part]
-    others_shown = [Text(_rest(rest, names, after=bool(shown)))] if rest else []
-    closing = Group(*others_shown, *_short_closing(report, names))
-    return Shortened((begin, *parts, closing), range(1, len(parts) + 1))
+
+    def others_than(rows: int) -> Iterator[RenderableType]:
+        rest = [one for one in ordered if one in timed[rows:] or one not in of_note]
+        if rest:
+            yield Text(_rest(rest, names, after=len(rest) < len(ordered)))
+
+    return Shortened(
+        begin=Group(
+            Text(short if is_long else decision, style=decision_style(report)), *map(Text, others[:1])
+        ),
+        sections=sections,
+        first=first,
+        others_than=others_than,
+        sides=Group(*_short_sides(report)),
+        closing=Group(*_short_closing(report, names)),
+    )
+
+
+def _lines_of(text: str) -> int:
+    return -(-cell_len(text) // WHOLE_COLUMNS)
 
 
 def _cells(one: Comparison, names: Mapping[str, str]) -> tuple[str, ...]:
@@ -115,16 +141,19 @@ def _cells(one: Comparison, names: Mapping[str, str]) -> tuple[str, ...]:
     return names[one.benchmark.name], *times, change, interval, one.verdict
 
 
-def _short_details(one: Comparison) -> Sequence[str]:
-    is_measured = one.estimate is not None or one.verdict == "INCONCLUSIVE"
-    return wording.standing(one) if is_measured else wording.details(one)
+def _short_details(one: Comparison, *, doubts: bool) -> Sequence[str]:
+    if one.estimate is None:
+        return wording.details(one)
+    more_cpu = [f"MORE CPU TIME ×{one.cpu_ratio:.2g}"] if doubts and one.costs_more_cpu else []
+    doubt = wording.doubts_text(one) if doubts else ""
+    return [*more_cpu, *filter(None, [doubt]), *wording.standing(one)]
 
 
 def _rest(rest: Sequence[Comparison], names: Mapping[str, str], *, after: bool) -> str:
     """Return how many benchmarks there are besides those of a table, and the names of a few."""
-    named = ", ".join(names[one.benchmark.name] for one in rest) if len(rest) <= _MOST_NAMED else ""
-    kinds = _kinds(Counter(one.verdict for one in rest))
-    return f"{'others: ' if after else ''}{kinds}{f' ({named})' if named else ''}"
+    text = f"{'others: ' if after else ''}{_kinds(Counter(one.verdict for one in rest))}"
+    named = f"{text} ({', '.join(names[one.benchmark.name] for one in rest)})"
+    return named if len(rest) <= _MOST_NAMED and cell_len(named) <= WHOLE_COLUMNS else text
 
 
 def _moved_lines(report: GateReport, names: Mapping[str, str]) -> Iterator[RenderableType]:
@@ -141,16 +170,19 @@ def _moved_lines(report: GateReport, names: Mapping[str, str]) -> Iterator[Rende
         yield from (Folded(f"  {one}") for one in found.findings[:1] if part.place in one or "(" not in one)
 
 
-def _short_closing(report: GateReport, names: Mapping[str, str]) -> Iterator[RenderableType]:
+def _short_sides(report: GateReport) -> Iterator[RenderableType]:
     for name, one in (("base", report.base), ("head", report.head)):
         yield Text(f"{name}  {commit_text(one)}", no_wrap=True, overflow="ellipsis")
     if differ := difference_of_sides(report):
         yield Folded(differ)
+
+
+def _short_closing(report: GateReport, names: Mapping[str, str]) -> Iterator[RenderableType]:
     notes = f", {counted(len(report.notes), 'note')}" if report.notes else ""
     run, took = report.run_id[-_ID_DIGITS:], human_seconds(report.wall_s)
     judge = follow_up(f"perfkit ledger judge {run} --verbose")
     again = "--verbose" if report.unrecorded is not None else judge
-    yield from _next(report, names)
+    yield from _next(report, names, brief=True)
     # The ledger does not have the time of what follows the measuring, such as profiles.
     ended = f"{'measured in' if report.from_ledger else 'gate took'} {took}{notes}"
     yield _Command(f"{ended}; all numbers: {again}", style="dim")
@@ -162,22 +194,32 @@ class _Rows:
 
     rows: tuple[tuple[str, ...], ...]
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def blocks(self, width: int) -> Iterator[RenderableType]:
+        """Yield each benchmark with its numbers, the first below the headings."""
         rows = [("benchmark", "base", "head", "change", "interval", "verdict"), *self.rows]
-        if all(base == head == "-" for _, base, head, *_ in self.rows):
+        most, widths = min(width, WHOLE_COLUMNS), _widths(rows)
+        if sum(widths[1:]) + len(widths) - 2 > most or all(row[1:3] == ("-", "-") for row in self.rows):
             rows = [(name, *cells) for name, _, _, *cells in rows]
-        name_width, *widths = (max(map(cell_len, column)) for column in zip(*rows, strict=True))
-        name_width = min(name_width, min(options.max_width, WHOLE_COLUMNS) - sum(widths) - len(widths))
+            widths = _widths(rows)
+        room = most - sum(widths[1:]) - len(widths) + 1
+        name_width = max((size for name, *_ in rows if (size := cell_len(visible(name))) <= room), default=0)
+        headings: list[RenderableType] = []
         for number, (name, *cells, verdict) in enumerate(rows):
-            shown, begin = visible(name), ""
-            if cell_len(shown) <= name_width:
-                begin = shown + " " * (name_width - cell_len(shown) + 1)
-            else:
-                yield Text(shown, overflow="fold")
-            numbers = " ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=False))
-            begin = begin or " " * max(name_width + 1, 0)
+            shown = visible(name) if number or name_width >= len(name) else ""
+            is_beside = cell_len(shown) <= name_width
+            begin = shown if is_beside else ""
+            begin += " " * (name_width - cell_len(begin) + bool(name_width))
+            numbers = " ".join(f"{cell:>{size}}" for cell, size in zip(cells, widths[1:], strict=False))
             style = _STYLES.get(verdict, _OTHER_STYLE) if number else "dim"  # type: ignore[call-overload]
-            yield Text.assemble((f"{begin}{numbers} ", "" if number else "dim"), (verdict, style))
+            line = Text.assemble((f"{begin}{numbers} ", "" if number else "dim"), (verdict, style))
+            own = [] if is_beside else [Text(shown, overflow="fold")]
+            if number:
+                yield Group(*headings, *own, line)
+            headings = [] if number else [line]
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
 
 
 def _whole_view(report: GateReport) -> Group:
@@ -191,7 +233,7 @@ def _whole_view(report: GateReport) -> Group:
         _heading(report),
         *([result_table(shown, names)] if shown else []),
         *([Text(reading_guide(report, names), style="dim")] if wording.is_timed(report) else []),
-        *_remarks(ordered, names),
+        *_together(_remarks(ordered, names)),
         *(_explanation(found, names) for found in report.explanations),
         *counter_sections(report.exact),
         *([Group(*(Text(f"note: {note}") for note in report.notes))] if report.notes else []),
@@ -266,19 +308,20 @@ def _remarks(
     comparisons: Sequence[Comparison],
     names: Mapping[str, str],
     words: Callable[[Comparison], Sequence[str]] = wording.details,
-) -> Iterator[RenderableType]:
-    """Yield the remarks on benchmarks; one that several benchmarks share is made once."""
+) -> list[RenderableType]:
+    """Return the remarks on benchmarks; one that several benchmarks share is made once."""
     by_remark: dict[tuple[Verdict, str], list[str]] = {}
     for one in comparisons:
         if text := "; ".join(words(one)):
             by_remark.setdefault((one.verdict, text), []).append(names[one.benchmark.name])
-    if by_remark:
-        yield Group(
-            *(
-                Text.assemble(verdict_text(verdict), f" {', '.join(benchmarks)}: {text}")
-                for (verdict, text), benchmarks in by_remark.items()
-            )
-        )
+    return [
+        Text.assemble(verdict_text(verdict), f" {', '.join(benchmarks)}: {text}")
+        for (verdict, text), benchmarks in by_remark.items()
+    ]
+
+
+def _together(lines: Sequence[RenderableType]) -> list[RenderableType]:
+    return [Group(*lines)] if lines else []
 
 
 @dataclass(frozen=True)
@@ -291,7 +334,7 @@ class _Command:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         most = min(options.max_width, WHOLE_COLUMNS)
         lines = [""]
-        for part in re.split(" (?=--reason|--benchmark|--ledger)", self.text):
+        for part in re.split("(?<=accept) (?=')| (?=--(?!verbose))", self.text):
             together = f"{lines[-1]} {part}" if lines[-1] else part
             if not lines[-1] or cell_len(together) <= most - len(_GOES_ON):
                 lines[-1] = together
@@ -311,8 +354,9 @@ def _explanation(explanation: Explanation, names: Mapping[str, str]) -> Renderab
     )
 
 
-def _next(report: GateReport, names: Mapping[str, str]) -> Iterator[RenderableType]:
+def _next(report: GateReport, names: Mapping[str, str], *, brief: bool = False) -> Iterator[RenderableType]:
     if left := left_open(report, names):
+        left = left_open(report, None) if brief and cell_len(left) > WHOLE_COLUMNS else left
         yield Text(f"also undecided: {left}; {again_step(report)}")
     step, command = next_step(report, names)
     if step:
@@ -344,31 +388,84 @@ def _kinds(found: Counter[str]) -> str:
     return ", ".join(f"{count} {verdict}" for verdict, count in found.most_common())
 
 
-@dataclass(frozen=True)
-class Shortened:
-    """Sections with a blank line between each two; ``details`` are cut where all would be too long."""
+Section = _Rows | Sequence[RenderableType]
 
-    renderables: Sequence[RenderableType]
-    details: range
+
+@dataclass(frozen=True, kw_only=True)
+class Shortened:
+    """A result of at most 25 lines, with blank lines between its sections.
+
+    A section is cut after one of its parts, such as a benchmark with its numbers. The ``sides`` are left out
+    where the ``first`` section has no room beside them; ``others_than`` so many is what the table lacks.
+    """
+
+    begin: RenderableType
+    sections: Sequence[Section]
+    first: Section
+    others_than: Callable[[int], Iterator[RenderableType]]
+    sides: RenderableType
+    closing: RenderableType
+
+    @property
+    def renderables(self) -> Sequence[RenderableType]:
+        """What begins with the verdict."""
+        return (self.begin,)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        rendered = [console.render_lines(section, options, pad=False) for section in self.renderables]
-        left = _MOST_LINES - len(rendered) + 1
-        left -= sum(len(lines) for place, lines in enumerate(rendered) if place not in self.details)
-        rooms = {}
-        # Short sections come first, and leave what they do not need to the longer ones.
-        for done, place in enumerate(sorted(self.details, key=lambda place: len(rendered[place]))):
-            rooms[place] = min(len(rendered[place]), max(left // (len(self.details) - done), 2))
-            left -= rooms[place]
-        for place, lines in enumerate(rendered):
-            room = rooms.get(place, len(lines))
-            shown = lines if len(lines) <= room else lines[: room - 1]
-            for line in shown:
-                yield from (*line, Segment.line())
-            if len(shown) < len(lines):
-                yield Text(f"… {len(lines) - len(shown)} more lines (--verbose)", style="dim")
-            if place < len(rendered) - 1:
+        def lines(part: RenderableType) -> list[list[Segment]]:
+            return console.render_lines(part, options, pad=False)
+
+        kept = [one for one in self.sections if (one.rows if isinstance(one, _Rows) else one)]
+        blocks = [
+            [lines(part) for part in (one.blocks(options.max_width) if isinstance(one, _Rows) else one)]
+            for one in kept
+        ]
+        sizes = [[len(part) for part in one] for one in blocks]
+        table = next((place for place, one in enumerate(kept) if isinstance(one, _Rows)), -1)
+        first = next((place for place, one in enumerate(kept) if one is self.first), -1)
+        rows = len(sizes[table]) if table >= 0 else 0
+        begin, sides, closing = map(lines, (self.begin, self.sides, self.closing))
+        others = lines(Group(*self.others_than(rows)))
+        room = _MOST_LINES - len(begin) - len(closing) - 1
+        if len(sides) + len(others) + sum(sum(one, 1) for one in sizes) > room:
+            # A line for what the table lacks, and one for what other sections lack.
+            room -= 1 + (len(sizes) > (table >= 0))
+            sides = sides if len(sides) + (sizes[first][0] + 1 if first >= 0 else 0) <= room else []
+        shown = _fitting(sizes, room - len(sides), first=first)
+        for line in begin:
+            yield from (*line, Segment.line())
+        for one, number in zip(blocks, shown, strict=True):
+            if number:
                 yield Segment.line()
+            for line in itertools.chain(*one[:number]):
+                yield from (*line, Segment.line())
+        yield Segment.line()
+        left = sum(
+            sum(size[number:])
+            for place, (size, number) in enumerate(zip(sizes, shown, strict=True))
+            if place != table
+        )
+        yield from self.others_than(shown[table] if rows else 0)
+        if left:
+            yield Text(f"… {left} more lines (--verbose)", style="dim")
+        for line in (*sides, *closing):
+            yield from (*line, Segment.line())
+
+
+def _fitting(sizes: Sequence[Sequence[int]], room: int, *, first: int) -> list[int]:
+    """Return how many parts of each section fit, by turns; one part of the ``first`` is shown at any rate."""
+    shown = [0] * len(sizes)
+    order = sorted(range(len(sizes)), key=lambda place: place != first)
+    for number in range(max(map(len, sizes), default=0)):
+        for place in order:
+            if shown[place] != number or number == len(sizes[place]):
+                continue
+            # A blank line is before each section.
+            lines = sizes[place][number] + (number == 0)
+            if lines <= room or (place == first and number == 0):
+                shown[place] += 1
+                room -= lines
+    return shown
 
 
 class GateProgress(Drawn):
@@ -475,7 +572,11 @@ def compare_view(report: ApartReport) -> Group:
         result_table(shown, names, counted="sess-\nions", of_open=True),
         *([Text("\n".join(rest))] if rest else []),
         Text(_GUIDE.format(confidence=wording.percent(1 - report.policy.alpha)), style="dim"),
-        *_remarks(ordered, names, lambda one: wording.details(one) if one.estimate else [one.message or ""]),
+        *_together(
+            _remarks(
+                ordered, names, lambda one: wording.details(one) if one.estimate else [one.message or ""]
+            )
+        ),
         *counter_sections(report.exact),
         *(Text(f"note: {note}") for note in report.notes),
     )

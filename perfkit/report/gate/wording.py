@@ -53,7 +53,7 @@ _LARGEST_IN_PERCENT = 10.0
 _LARGEST_SLOWER = 2.0
 _SMALLEST_IN_PERCENT = 0.1
 # A limit beyond the first factor, and this many times as far as the estimate, is of no use.
-_LARGEST_KNOWN, _LEAST_KNOWN, _UNKNOWN = 10.0, 2.0, "unknown"
+_LARGEST_KNOWN, _LEAST_KNOWN, UNKNOWN = 10.0, 2.0, "unknown"
 # A place in code, and no name of something that has none.
 _LINE = re.compile(r"\.(py|ipynb):\d+$")
 
@@ -121,7 +121,7 @@ def interval_text(estimate: Estimate | None) -> str:
         return "-"
     if _is_factor(estimate):
         factors = _low_factor(estimate), _high_factor(estimate)
-        return _UNKNOWN if set(factors) == {_UNKNOWN} else " to ".join(factors)
+        return UNKNOWN if set(factors) == {UNKNOWN} else " to ".join(factors)
     low, high = _limits(estimate)
     return f"{_signed(low)} to {_signed(high)} %"
 
@@ -132,7 +132,7 @@ def slower_text(estimate: Estimate | None) -> str:
         return "slower"
     if estimate.ratio >= _LARGEST_SLOWER or _is_factor(estimate):
         limits = f"between {estimate.low:.1f} and {estimate.high:.1f} times"
-        if _high_factor(estimate) == _UNKNOWN:
+        if _high_factor(estimate) == UNKNOWN:
             limits = f"at least {estimate.low:.1f} times, at most unknown"
         return f"{estimate.ratio:.1f} times as slow ({limits})"
     low, high = _limits(estimate)
@@ -146,7 +146,7 @@ def open_text(comparison: Comparison) -> str:
     judged, whole = comparison.estimate, comparison.other
     if judged is None and (seen := seen_change(comparison)) is not None:
         return f"{seen}, which may be chance"
-    if judged is None or _high_factor(judged) == _UNKNOWN:
+    if judged is None or _high_factor(judged) == UNKNOWN:
         return "nothing known yet"
     text = at_most(judged)
     if judged.calls == "all" or whole is None or whole.high <= judged.high:
@@ -164,7 +164,7 @@ def upper_text(estimate: Estimate | None) -> str:
 def at_most(estimate: Estimate | None) -> str:
     """Return the upper limit in words, "at most +3.6 %"; or that it is unknown."""
     limit = upper_text(estimate)
-    return limit if limit == _UNKNOWN else f"at most {limit}"
+    return limit if limit == UNKNOWN else f"at most {limit}"
 
 
 def limit_of_all_calls(comparison: Comparison) -> str | None:
@@ -327,12 +327,12 @@ def _is_factor(estimate: Estimate) -> bool:
 
 def _high_factor(estimate: Estimate) -> str:
     unknown = estimate.high > _LARGEST_KNOWN and estimate.high > _LEAST_KNOWN * estimate.ratio
-    return _UNKNOWN if unknown else _factor(estimate.high)
+    return UNKNOWN if unknown else _factor(estimate.high)
 
 
 def _low_factor(estimate: Estimate) -> str:
     unknown = estimate.low < 1 / _LARGEST_KNOWN and estimate.low < estimate.ratio / _LEAST_KNOWN
-    return _UNKNOWN if unknown else _factor(estimate.low)
+    return UNKNOWN if unknown else _factor(estimate.low)
 
 
 def _factor(ratio: float) -> str:
