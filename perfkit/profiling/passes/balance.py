@@ -120,12 +120,15 @@ class PhaseClock:
         self._changes: list[tuple[Moment, _Label]] = []
         self._steps: list[list[tuple[Moment, _Label]]] = []
 
-    def begin(self, phase: str) -> bool:
-        """Enter a hook's phase; return whether it is the outermost one, since only that must be ended."""
+    def begin(self, phase: str, begun: Moment | None = None) -> bool:
+        """Enter a hook's phase, with what the hook did since it has ``begun`` as the watch's own time.
+
+        Return whether it is the outermost one, since only that must be ended.
+        """
         if self.hook is not None or threading.get_ident() != self._thread:
             return False
         self.hook = phase
-        self._change(phase)
+        self._change(phase, begun)
         return True
 
     def end(self, renamed: _Label = None, ended: Moment | None = None) -> None:
@@ -456,10 +459,11 @@ def _timed(clock: PhaseClock, patches: Patches, call: _Call, phase_of: Callable[
 
     @clock.guarded
     def begin(args: tuple[Any, ...]) -> bool:
+        begun = clock.moment()
         if phase_of is _phase_of_module:
             # Behind this function, its guard and the hook.
             _hook_forward(clock, patches, sys._getframe(3))  # noqa: SLF001 (as documented)
-        return clock.begin(phase_of(args[0] if args else None))
+        return clock.begin(phase_of(args[0] if args else None), begun)
 
     @clock.guarded
     def end(args: tuple[Any, ...], result: object) -> None:
