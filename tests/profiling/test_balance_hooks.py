@@ -137,6 +137,27 @@ def test_a_loss_begins_after_the_turn_of_an_environment(
     assert 0.0 < found["loss"] < watch.seconds / 3
 
 
+def test_what_a_wrapped_optimizer_does_around_the_step_is_optimizer(watch: Stopwatch) -> None:
+    class Wrapped(torch.optim.Optimizer):
+        """An optimizer around another one."""
+
+        def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+            self.optimizer = optimizer
+
+        def step(self) -> None:  # type: ignore[override]
+            watch.wait()
+            self.optimizer.step()
+
+    model = nn.Linear(4, 2)
+    optimizer = Wrapped(torch.optim.SGD(model.parameters(), lr=0.1))
+
+    def train() -> None:
+        model(torch.rand(8, 4)).mean().backward()
+        optimizer.step()
+
+    assert _phases(train)["optimizer"] >= watch.seconds
+
+
 class Optimizer:
     """What steps."""
 

@@ -422,7 +422,10 @@ def _wrap_instead(clock: PhaseClock, owner: Any, name: str) -> None:  # noqa: AN
 
 
 def hook_libraries(clock: PhaseClock) -> Patches:
-    """Set the hooks in loggers and environments that were imported by now, and return what can undo them."""
+    """Set the hooks in loggers, environments and others' optimizers that were imported by now.
+
+    Return what can undo them.
+    """
     patches = Patches()
     for module, owner, names in _LOGGERS:
         found: Any = sys.modules.get(module)
@@ -431,6 +434,10 @@ def hook_libraries(clock: PhaseClock) -> Patches:
     for module, owner in _ENVIRONMENTS:
         for kind in _with_subclasses(getattr(sys.modules.get(module), owner, None)):
             _wrap(clock, patches, kind, ("step", "reset"), _always(ENVIRONMENT))
+    for kind in _with_subclasses(getattr(sys.modules.get("torch.optim"), "Optimizer", None)):
+        # One that wraps another one, as Accelerate's does, calls torch's hooks too late.
+        if not kind.__module__.startswith("torch."):
+            _wrap(clock, patches, kind, ("step", "zero_grad"), _always(OPTIMIZER))
     return patches
 
 
