@@ -296,7 +296,7 @@ def _with_own_losses(labels: list[_Label]) -> list[_Label]:
     return [FORWARD if label in (_WITH_LOSS, _WITHOUT_GRADIENT) else label for label in labels]
 
 
-def _last_of(kinds: Iterable[str], labels: list[_Label], first: int, end: int) -> int | None:
+def _last_of(kinds: tuple[_Label, ...], labels: list[_Label], first: int, end: int) -> int | None:
     return next((at for at in range(end - 1, first - 1, -1) if labels[at] in kinds), None)
 
 
@@ -441,7 +441,7 @@ def hook_libraries(clock: PhaseClock) -> Patches:
     return patches
 
 
-def _with_subclasses(kind: type | None) -> Iterator[type]:
+def _with_subclasses(kind: type[object] | None) -> Iterator[type[object]]:
     if kind is not None:
         yield kind
         for one in kind.__subclasses__():
