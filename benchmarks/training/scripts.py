@@ -94,7 +94,8 @@ def _tried(script: _Script, sources: Path, turns: int, *, together: bool) -> dic
                 _profiled(script, plain)
                 found = {"ran": True}
         except subprocess.SubprocessError as failed:
-            found = {"ran": False, "error": f"{failed} {getattr(failed, 'stderr', '')}"[-1000:]}
+            found = {} if turns else {"ran": False}
+            found["error"] = f"{failed} {getattr(failed, 'stderr', '')}"[-1000:]
         return {
             "script": script["name"],
             "repository": script["repository"],
