@@ -94,7 +94,8 @@ def _tried(script: _Script, sources: Path, turns: int, *, together: bool) -> dic
                 _profiled(script, plain)
                 found = {"ran": True}
         except subprocess.SubprocessError as failed:
-            found = {"ran": False, "error": f"{failed} {getattr(failed, 'stderr', '')}"[-1000:]}
+            found = {} if turns else {"ran": False}
+            found["error"] = f"{failed} {getattr(failed, 'stderr', '')}"[-1000:]
         return {
             "script": script["name"],
             "repository": script["repository"],
@@ -305,10 +306,8 @@ def _phases(
         both = zip(seen["backward"], seen["other ranks"], strict=True)
         seen["backward"] = [sum(one) for one in both]
     is_same = timed["name"] == "balance"
-    # Of the same steps, some of what perfkit does meanwhile is in the hand's time for an optimizer.
-    own = [whole - part for whole, part in zip(timed["step_s"], balance["step_s"], strict=is_same)][kept]
-    own_s = statistics.median(own) if is_same and not timed["marked"] else 0.0
-    whole_s, balance_s = sum(hand_s[kept]), sum(balance["step_s"][kept])
+    hooks_s = sum(step.get("perfkit", 0.0) for step in by_hand[kept])
+    whole_s, balance_s = sum(hand_s[kept]) - hooks_s, sum(balance["step_s"][kept])
     found = {}
     for name in _PHASES:
         hand = [step.get(name, 0.0) for step in by_hand[kept]]
@@ -316,10 +315,7 @@ def _phases(
             continue
         share, other = sum(hand) / whole_s, sum(seen.get(name, ())) / balance_s
         ratios = [p / h for p, h in zip(seen.get(name, [0.0] * len(hand)), hand, strict=False) if h > 0]
-        ratio = statistics.median(ratios) if is_same else other / share
-        if name == "optimizer" and ratio < 1:
-            ratio = min(1.0, ratio * share / max(share - own_s * len(hand) / whole_s, ratio * share))
-        found[name] = share, ratio - 1
+        found[name] = share, (statistics.median(ratios) if is_same else other / share) - 1
     return found
 
 

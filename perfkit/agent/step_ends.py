@@ -11,7 +11,8 @@ class StepEnds:
 
     A step is over when an optimizer that stepped in it steps again, or an iterator that gave it a batch gives
     another one after that: then ``end`` is called late. The optimizer that was last in a step is expected to
-    be so in the next one, whose end is then known at once; ``extend`` is called where another one follows.
+    be so in the next one, whose end is then known at once; ``extend`` is called where another one follows,
+    unless steps of the same one followed each other without a batch: then the other one trains another part.
     """
 
     def __init__(self, end: Callable[[], None], extend: Callable[[], None], last: int | None = None) -> None:
@@ -25,6 +26,9 @@ class StepEnds:
         self._gave_before: WeakSet[object] = WeakSet()
         # The optimizers of the last step, until it is sure that it is over.
         self._extensible: set[int] = set()
+        # Those of the last step, and whether they repeat without batches.
+        self._before: set[int] = set()
+        self._repeats = False
 
     def begin_update(self, optimizer: object) -> None:
         """Note that an optimizer is about to step."""
@@ -34,7 +38,10 @@ class StepEnds:
     def end_update(self, optimizer: object) -> None:
         """Note that an optimizer has stepped."""
         number = self._number(optimizer)
-        if self._extensible and not self._stepped and number not in self._extensible:
+        is_new = bool(self._extensible) and not self._stepped and number not in self._extensible
+        if is_new and self._repeats:
+            self.last = number
+        elif is_new:
             self._extensible.add(number)
             self.last, self.most = number, max(self.most, len(self._extensible))
             self._extend()
@@ -44,9 +51,7 @@ class StepEnds:
         if self.last is None or (self.last < self.optimizers and self.last not in self._numbers.values()):
             self.last = number
         if number == self.last:
-            stepped = self._stepped
-            self._close()
-            self._extensible = stepped
+            self._extensible = self._close()
 
     def give(self, iterator: object) -> None:
         """Note that an iterator is about to give a batch."""
@@ -57,10 +62,13 @@ class StepEnds:
             self._extensible = set()
         self._gave.add(iterator)
 
-    def _close(self) -> None:
-        self._stepped, self._extensible = set(), set()
+    def _close(self) -> set[int]:
+        stepped, self._stepped, self._extensible = self._stepped, set(), set()
+        self._repeats = stepped == self._before and not self._gave
+        self._before = stepped
         self._gave_before, self._gave = self._gave, WeakSet()
         self._end()
+        return stepped
 
     def _number(self, optimizer: object) -> int:
         if optimizer not in self._numbers:

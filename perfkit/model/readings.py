@@ -144,6 +144,8 @@ class Reading:
 
 
 DATA = "data wait"
+# What an agent acts in.
+ENVIRONMENT = "environment"
 TO_DEVICE = "host to device"
 FORWARD = "forward"
 LOSS = "loss"
@@ -160,7 +162,10 @@ LOGGING = "logging"
 # Collectives, such as an all-reduce: their own work, and the wait for the ranks that come later.
 RANKS = "other ranks"
 # A step goes through them in this order.
-PHASES = (DATA, TO_DEVICE, FORWARD, LOSS, BACKWARD, RANKS, OPTIMIZER, TO_HOST, EVALUATION, LOGGING)
+PHASES = (
+    *(DATA, ENVIRONMENT, TO_DEVICE, FORWARD, LOSS, BACKWARD, RANKS, OPTIMIZER, TO_HOST),
+    *(EVALUATION, LOGGING),
+)
 TRACED_PHASES = (DATA, TO_DEVICE, FORWARD_AND_LOSS, BACKWARD, OPTIMIZER, RANKS)
 RESIDUAL = "residual"
 # In a trace, the names of phases that the user has named begin with this.

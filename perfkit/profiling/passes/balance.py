@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 from perfkit.agent.clock import Accelerator, accelerator_in_use
@@ -20,6 +21,7 @@ from perfkit.model import Balance, PhaseSeconds
 from perfkit.model.readings import (
     BACKWARD,
     DATA,
+    ENVIRONMENT,
     FORWARD,
     LOGGING,
     LOSS,
@@ -34,6 +36,9 @@ _Label = str | None
 _PAUSE = "(pause)"
 # That of a forward pass which returned its loss too: what follows is none.
 _WITH_LOSS = "(forward with loss)"
+# That of a module whose result has no gradient, such as a metric: no loss is made of it.
+_WITHOUT_GRADIENT = "(forward without gradient)"
+_FORWARDS = (FORWARD, _WITHOUT_GRADIENT)
 # No thread has this for its identity.
 _NO_THREAD = -1
 _CALLS_TO_DEVICE = ("to", "cuda", "pin_memory")
@@ -51,6 +56,12 @@ _LOGGERS = (
     ("tqdm.std", "tqdm", ("update", "set_postfix", "refresh")),
     ("logging", "Logger", ("_log",)),
     ("builtins", None, ("print",)),
+)
+# What agents act in; the methods of subclasses are hooked, since these call none of the base class.
+_ENVIRONMENTS = (
+    ("gymnasium.core", "Env"),
+    ("gymnasium.vector.vector_env", "VectorEnv"),
+    ("gym.core", "Env"),
 )
 # What ranks do together; those for objects call these.
 _COLLECTIVES = (
@@ -109,12 +120,15 @@ class PhaseClock:
         self._changes: list[tuple[Moment, _Label]] = []
         self._steps: list[list[tuple[Moment, _Label]]] = []
 
-    def begin(self, phase: str) -> bool:
-        """Enter a hook's phase; return whether it is the outermost one, since only that must be ended."""
+    def begin(self, phase: str, begun: Moment | None = None) -> bool:
+        """Enter a hook's phase, with what the hook did since it has ``begun`` as the watch's own time.
+
+        Return whether it is the outermost one, since only that must be ended.
+        """
         if self.hook is not None or threading.get_ident() != self._thread:
             return False
         self.hook = phase
-        self._change(phase)
+        self._change(phase, begun)
         return True
 
     def end(self, renamed: _Label = None, ended: Moment | None = None) -> None:
@@ -253,27 +267,37 @@ def _cut(
 
 def _with_own_losses(labels: list[_Label]) -> list[_Label]:
     """Name what no hook saw before a backward pass: between modules a forward pass, behind them a loss."""
+    since = 0
     for backward in [place for place, label in enumerate(labels) if label == BACKWARD]:
-        known = (FORWARD, BACKWARD, _WITH_LOSS)
-        begin = next((at for at in range(backward - 1, -1, -1) if labels[at] in known), None)
-        if begin is None or labels[begin] != FORWARD:
+        first, since = since, backward + 1
+        begin = _last_of((FORWARD, _WITH_LOSS), labels, first, backward)
+        if begin is None:
+            begin = _last_of((_WITHOUT_GRADIENT,), labels, first, backward)
+        if begin is None or labels[begin] == _WITH_LOSS:
             continue
-        between = labels[begin:backward]
-        until = since = len(between)
+        # What comes before an agent has acted is no part of a loss.
+        acted = _last_of((ENVIRONMENT,), labels, begin, backward)
+        behind = begin if acted is None else acted
+        between = labels[behind:backward]
+        until = rest = len(between)
         if OPTIMIZER in between:
             until = between.index(OPTIMIZER)
-            since -= between[::-1].index(OPTIMIZER)
+            rest -= between[::-1].index(OPTIMIZER)
             # With a loss that a hook saw, what comes before gradients are set to zero may be anything.
             if LOSS in between[:until]:
                 until -= between[:until][::-1].index(LOSS)
-        for part in (slice(begin, begin + until), slice(begin + since, backward)):
+        for part in (slice(behind, behind + until), slice(behind + rest, backward)):
             labels[part] = [label or LOSS for label in labels[part]]
-        while begin and (label := labels[begin - 1]) in (FORWARD, _PAUSE, None):
+        while begin and (label := labels[begin - 1]) in (*_FORWARDS, _PAUSE, None):
             begin -= 1
-            if label == FORWARD:
-                until = next(at for at in range(begin + 1, backward) if labels[at] == FORWARD)
+            if label in _FORWARDS:
+                until = next(at for at in range(begin + 1, backward) if labels[at] in _FORWARDS)
                 labels[begin:until] = [label or FORWARD for label in labels[begin:until]]
-    return [FORWARD if label == _WITH_LOSS else label for label in labels]
+    return [FORWARD if label in (_WITH_LOSS, _WITHOUT_GRADIENT) else label for label in labels]
+
+
+def _last_of(kinds: tuple[_Label, ...], labels: list[_Label], first: int, end: int) -> int | None:
+    return next((at for at in range(end - 1, first - 1, -1) if labels[at] in kinds), None)
 
 
 def host_now() -> Moment:
@@ -397,14 +421,31 @@ def _wrap_instead(clock: PhaseClock, owner: Any, name: str) -> None:  # noqa: AN
     setattr(owner, name, timed)
 
 
-def hook_loggers(clock: PhaseClock) -> Patches:
-    """Set the hooks in logging libraries that have been imported by now, and return what can undo them."""
+def hook_libraries(clock: PhaseClock) -> Patches:
+    """Set the hooks in loggers, environments and others' optimizers that were imported by now.
+
+    Return what can undo them.
+    """
     patches = Patches()
     for module, owner, names in _LOGGERS:
         found: Any = sys.modules.get(module)
         with contextlib.suppress(AttributeError, TypeError):
             _wrap(clock, patches, getattr(found, owner) if owner else found, names, _always(LOGGING))
+    for module, owner in _ENVIRONMENTS:
+        for kind in _with_subclasses(getattr(sys.modules.get(module), owner, None)):
+            _wrap(clock, patches, kind, ("step", "reset"), _always(ENVIRONMENT))
+    for kind in _with_subclasses(getattr(sys.modules.get("torch.optim"), "Optimizer", None)):
+        # One that wraps another one, as Accelerate's does, calls torch's hooks too late.
+        if not kind.__module__.startswith("torch."):
+            _wrap(clock, patches, kind, ("step", "zero_grad"), _always(OPTIMIZER))
     return patches
+
+
+def _with_subclasses(kind: type[object] | None) -> Iterator[type[object]]:
+    if kind is not None:
+        yield kind
+        for one in kind.__subclasses__():
+            yield from _with_subclasses(one)
 
 
 def _wrap(
@@ -417,15 +458,19 @@ def _wrap(
     for name in names:
         call = getattr(owner, name, None)
         if call is not None and not hasattr(call, _HOOKED):
-            patches.replace(owner, name, _timed(clock, call, phase_of))
+            patches.replace(owner, name, _timed(clock, patches, call, phase_of))
 
 
-def _timed(clock: PhaseClock, call: _Call, phase_of: Callable[[Any], str]) -> _Call:
+def _timed(clock: PhaseClock, patches: Patches, call: _Call, phase_of: Callable[[Any], str]) -> _Call:
     is_compiling = _is_compiling()
 
     @clock.guarded
     def begin(args: tuple[Any, ...]) -> bool:
-        return clock.begin(phase_of(args[0] if args else None))
+        begun = clock.moment()
+        if phase_of is _phase_of_module:
+            # Behind this function, its guard and the hook.
+            _hook_forward(clock, patches, sys._getframe(3))  # noqa: SLF001 (as documented)
+        return clock.begin(phase_of(args[0] if args else None), begun)
 
     @clock.guarded
     def end(args: tuple[Any, ...], result: object) -> None:
@@ -448,6 +493,18 @@ def _timed(clock: PhaseClock, call: _Call, phase_of: Callable[[Any], str]) -> _C
     return timed
 
 
+def _hook_forward(clock: PhaseClock, patches: Patches, caller: FrameType) -> None:
+    """Hook the ``forward`` that a loop calls by this name, once a module in it is called.
+
+    Others are left alone, since TorchScript cannot compile what was replaced.
+    """
+    if caller.f_code.co_name != "forward":
+        return
+    for kind in type(caller.f_locals.get("self")).__mro__:
+        if getattr(vars(kind).get("forward"), "__code__", None) is caller.f_code:
+            _wrap(clock, patches, kind, ("forward",), _phase_of_module)
+
+
 def _is_compiling() -> Callable[[], bool]:
     if not can_import_torch():
         return lambda: False
@@ -465,13 +522,16 @@ def _phase_of_module(module: Any) -> str:  # noqa: ANN401 (any callable)
 
 
 def _renamed(module: Any, result: Any) -> _Label:  # noqa: ANN401 (a module and what it returned)
-    """Return the label of a module that returned a loss, None of another one."""
+    """Return the label of a module that returned a loss, or nothing with a gradient; None of another one."""
     parts = result.values() if isinstance(result, dict) else result
-    for part in parts if isinstance(result, dict | tuple | list) else (result,):
+    parts = tuple(parts) if isinstance(result, dict | tuple | list) else (result,)
+    for part in parts:
         # A loss is a tensor without dimensions.
         if getattr(part, "requires_grad", False) and not part.ndim:
             return LOSS if next(module.parameters(), None) is None else _WITH_LOSS
-    return None
+    # What is no tensor may hold some.
+    may_train = any(getattr(part, "requires_grad", True) for part in parts)
+    return None if may_train or _phase_of_module(module) == LOSS else _WITHOUT_GRADIENT
 
 
 def _losses(names: Iterable[str]) -> list[str]:

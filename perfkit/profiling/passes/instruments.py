@@ -27,7 +27,7 @@ from perfkit.profiling.passes.balance import (
     PhaseClock,
     choose_clock,
     hook_collectives,
-    hook_loggers,
+    hook_libraries,
     hook_torch,
 )
 from perfkit.profiling.passes.exchange import PassResult, PassSpec
@@ -139,8 +139,8 @@ class _BalanceWatch(Clean):
         self._clock.extend_step()
 
     def start_step(self) -> None:
-        """Begin a step, and set hooks in logging libraries that have been imported meanwhile."""
-        hook_loggers(self._clock)
+        """Begin a step, and set hooks in libraries that have been imported meanwhile."""
+        hook_libraries(self._clock)
         self._clock.start_step()
 
     def write(self, summary: PassSummary) -> PassResult:

@@ -155,7 +155,9 @@ class Meter:
         if not self.steps and not self.is_marked:
             return Unit(line=self._loop, loader=self._loop is None and self._batches > 0)
         ends, marked = self._step_ends, steps_are_announced()
-        return replace(self._unit, marked=marked, last=ends.last, next_batch=ends.is_late)
+        # Of several that each end their own steps, the one that was last does not end those of the others.
+        last = ends.last if ends.most > 1 else None
+        return replace(self._unit, marked=marked, last=last, next_batch=ends.is_late)
 
     @property
     def _title(self) -> str:

@@ -29,7 +29,7 @@ from perfkit.profiling.passes.balance import (
     PhaseClock,
     can_import_torch,
     choose_clock,
-    hook_loggers,
+    hook_libraries,
     hook_torch,
     host_now,
 )
@@ -235,7 +235,7 @@ class _Timing:
         self._hooks.callback(listen_to_phases(self._clock))
         if has_torch:
             self._hooks.enter_context(hook_torch(self._clock))
-        self._hooks.callback(hook_loggers(self._clock).undo)
+        self._hooks.callback(hook_libraries(self._clock).undo)
 
     def start_step(self) -> None:
         self._clock.start_step()
