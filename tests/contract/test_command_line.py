@@ -122,7 +122,6 @@ MISTAKES = [
     ("work nowhere.json --into .", "cannot read the task nowhere.json"),
     ("experiment run none.toml", "cannot read none.toml"),
     ("experiment show nothing", 'no run "nothing"'),
-    ("experiment precision --workload nothing", "run benchmarks/experiments/precision.toml"),
     ("profile missing.py --out x.stat", "there is no script"),
     ("show missing.stat", "there is no file missing.stat"),
     ("show .", "there is no file ."),

@@ -21,13 +21,11 @@ from perfkit.features.site.series import (
     Reference,
     Site,
 )
-from perfkit.gating.recompute import recompute_gate
+from perfkit.gating.rows import recompute_gate
 from perfkit.ledger.store import Ledger
 from perfkit.model import ProfileSummary
-from perfkit.model.change_log import GateRatio
-from perfkit.model.comparisons import Comparison, ExactComparison, GateReport
-from perfkit.model.history import HistoryReport
-from perfkit.model.progress import Log
+from perfkit.model.comparisons import Comparison, ExactComparison, GateReport, Log
+from perfkit.model.history import GateRatio, HistoryReport
 from perfkit.model.results import (
     COLD_AUTOTUNING,
     COLD_COMPILING,
@@ -41,8 +39,8 @@ from perfkit.model.results import (
     RunSummary,
 )
 from perfkit.profiling.read.summary_file import saved_profiles
-from perfkit.repo.caches import digest_of, keep_reports
 from perfkit.repo.commits import commit_facts, newest_on_names
+from perfkit.repo.files import digest_of, keep_reports
 from perfkit.repo.git import reading_only
 
 DEFAULT_OUT = "site"
