@@ -226,7 +226,7 @@ def _run(project: GitProject, *words: str) -> tuple[Any, subprocess.CompletedPro
 def test_a_quiet_gate_prints_its_verdict_alone(tmp_path: Path) -> None:
     speed = (
         "import pytest, work\n"
-        '@pytest.mark.parametrize("number", range(60))\n'
+        '@pytest.mark.parametrize("number", range(20))\n'
         "def test_many(benchmark, number):\n"
         "    benchmark(work.steady)\n"
     )
