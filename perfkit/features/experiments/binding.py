@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -9,9 +11,11 @@ import inspect
 import re
 import shlex
 import sys
+import sysconfig
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +29,22 @@ from perfkit.runner.targets import is_hydra_main, load_function, load_target
 Call = Callable[[], object]
 # A function with a parameter of one of these names takes a command line.
 _COMMAND_LINES = ("argv", "args")
+# This many files of a program are searched for its options.
+_MOST_FILES = 200
+_LIBRARIES = ("site-packages", "dist-packages")
 _KEY_VALUE = re.compile(r"hydra\.main|OmegaConf\.from_cli\(")
+# A program that takes its command line apart by hand.
+_SPLITS = re.compile(r"""(?:split|partition)\(\s*["']=["']""")
+_DASHES = re.compile(r"""(?:startswith|removeprefix|lstrip|strip)\(\s*["']-""")
+# Parsers whose options are named as the fields or parameters are that they come from.
+_AS_WRITTEN = re.compile(
+    r"HfArgumentParser|LightningCLI|jsonargparse|simple_parsing|from tap import|import tap\b"
+)
+_READS = re.compile(
+    r"\b(?:import|from) +(?:argparse|click|typer|fire|absl|tyro|docopt|optparse|getopt|cyclopts|draccus)\b"
+    r"|\bargv\b|ArgumentParser|argument_parser|CLI\b|" + _AS_WRITTEN.pattern
+)
+_PYTHON_FILE = re.compile(r"""["']([\w./-]+\.py)["']""")
 
 
 def load_bound(
@@ -37,20 +56,19 @@ def load_bound(
     """Import a target and return its call with these arguments.
 
     A function takes them by keyword, or as the fields of a dataclass if that is its only parameter; a script
-    and a function of a command line take them as options, spelled by the template or by their names, behind
-    the words of ``command_line``.
+    and a function of a command line take them as options, spelled by the template or as their source has
+    them, behind the words of ``command_line``.
 
     Raises:
         UsageError: there is no such target, it takes no such argument, or refuses the value of one.
     """
     if target.is_script:
         loaded = load_target(target.place, change_code=lambda code: code)
-        key_values = takes_key_values(Path(target.place))
-        words = [*command_line, *spelled(arguments, template, key_values=key_values)]
+        words = [*command_line, *spelled(arguments, Path(target.place), template)]
         return functools.partial(_run_with, loaded.call, target.place, words)
     function = load_function(target.place)
     if is_hydra_main(function):
-        words = [*command_line, *spelled(arguments, template, key_values=True)]
+        words = [*command_line, *spelled(arguments, _file_of(function), template)]
         return functools.partial(_run_with, function, target.place, words)
     parameters = _parameters(function, target.place)
     if command_line and [*parameters] not in [[name] for name in _COMMAND_LINES]:
@@ -58,7 +76,7 @@ def load_bound(
     if len(parameters) == 1:
         name, parameter = next(iter(parameters.items()))
         if name in _COMMAND_LINES:
-            words = [*command_line, *spelled(arguments, template)]
+            words = [*command_line, *spelled(arguments, _file_of(function), template)]
             return functools.partial(function, words)
         kind = _configuration(_hints(function).get(name, parameter.annotation))
         if kind is not None:
@@ -83,6 +101,14 @@ def call_to_its_end(call: Call) -> object:
 def _run_with(call: Call, place: str, words: Sequence[str]) -> object:
     sys.argv = [place, *words]
     return call()
+
+
+def _file_of(function: Callable[..., object]) -> Path | None:
+    """Return the file that a function is written in, None where it is in none."""
+    try:
+        return Path(inspect.getfile(inspect.unwrap(function)))
+    except (TypeError, ValueError):
+        return None
 
 
 def _parameters(function: Callable[..., object], place: str) -> Mapping[str, inspect.Parameter]:
@@ -176,36 +202,100 @@ def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0].replace("`", "")
 
 
-def spelled(
-    arguments: Mapping[str, Level], template: str | None = None, *, key_values: bool = False
-) -> list[str]:
-    """Return arguments as the words of a command line: by a template, as "key=value", or as options.
+@dataclass(frozen=True, kw_only=True)
+class _Option:
+    """An option as the program declares it: its flag, that of its opposite, and the type of its value.
 
-    A template is one or several words with "{name}" and "{value}" in them: "--{name}={value}". An option has
-    the name of its argument, which may bring its own dashes. A flag stands alone: "amp" is left out where it
-    is false, "amp/no-amp" then has its other name.
+    ``is_flag`` options take no value; one that is ``joined`` has it in the same word.
     """
-    template = "{name}={value}" if template is None and key_values else template
-    if template is None:
-        return [word for name, level in arguments.items() for word in _words(name, level)]
-    parts = shlex.split(template)
-    return [
-        part.replace("{name}", name).replace("{value}", str(level))
-        for name, level in arguments.items()
-        for part in parts
-    ]
+
+    flag: str
+    opposite: str | None = None
+    is_flag: bool = False
+    kind: str = ""
+    joined: bool = False
+    default: str = ""
+
+    def words(self, level: Level) -> list[str]:
+        """Return what sets it to a level."""
+        if isinstance(level, bool) and self.is_flag:
+            chosen = self.flag if level else self.opposite
+            return [] if chosen is None else [chosen]
+        if self.joined:
+            return [f"{self.flag}={level}"]
+        if isinstance(level, bool) and self.kind == "int":
+            return [self.flag, str(int(level))]
+        # Any text but the empty one is true to ``bool``.
+        text = "" if level is False and self.kind == "bool" else str(level)
+        return [self.flag, text]
 
 
-def _words(name: str, level: Level) -> list[str]:
-    flags = [one if one.startswith("-") else f"--{one}" for one in name.split("/")]
-    if isinstance(level, bool):
-        return flags[:1] if level else flags[1:]
-    return [flags[0], str(level)]
+def spelled(arguments: Mapping[str, Level], program: Path | None, template: str | None = None) -> list[str]:
+    """Return arguments as the words of a command line, by a template or as the program's source has them.
+
+    A template is one or several words with "{name}" and "{value}" in them: "--{name}={value}".
+    """
+    if template is not None:
+        parts = shlex.split(template)
+        return [
+            part.replace("{name}", name).replace("{value}", str(level))
+            for name, level in arguments.items()
+            for part in parts
+        ]
+    texts = () if program is None else _texts(program)
+    return [word for name, level in arguments.items() for word in _words(name, level, texts)]
 
 
-def takes_key_values(script: Path) -> bool:
-    """Return whether a script takes "key=value", as those of Hydra and OmegaConf do."""
-    return _KEY_VALUE.search(script.read_text(encoding="utf-8", errors="replace")) is not None
+def declared_default(name: str, program: Path) -> str:
+    """Return the default of an option as a program's source has it, "" where it has none."""
+    found = (_declared(text).get(_plain(name)) for text in _texts(program))
+    return next((option.default for option in found if option is not None), "")
+
+
+def reads_command_line(program: Path) -> bool:
+    """Return whether a program's source has anything that reads options."""
+    return any(_READS.search(text) for text in _texts(program))
+
+
+def reads_key_values(program: Path) -> bool:
+    """Return whether a program takes "key=value", whose keys no help need list."""
+    return _joined("", _texts(program)) is not None
+
+
+def _words(name: str, level: Level, texts: Sequence[str]) -> list[str]:
+    for text in texts:
+        option = _declared(text).get(_plain(name))
+        if option is not None:
+            return option.words(level)
+    if name.startswith("-"):
+        return _Option(flag=name, is_flag=True).words(level)
+    joined = _joined(name, texts)
+    if joined is not None:
+        return [f"{joined}={level}"]
+    return _Option(flag=_flag(name, texts), is_flag=True).words(level)
+
+
+def _joined(name: str, texts: Sequence[str]) -> str | None:
+    """Return what stands before the "=" where the program takes "key=value", None where it does not."""
+    for text in texts:
+        if _KEY_VALUE.search(text):
+            return name
+        if "sys.argv" in text and _SPLITS.search(text):
+            return f"--{name}" if _DASHES.search(text) else name
+    return None
+
+
+def _flag(name: str, texts: Sequence[str]) -> str:
+    """Return the option as a usage text in the program has it, or as most parsers would name it."""
+    parts = "[-_]".join(map(re.escape, re.split("[-_]", name)))
+    pattern = re.compile(rf"(?<![\w-])--{parts}(?![\w-])")
+    for text in texts:
+        found = pattern.search(text)
+        if found is not None:
+            return found[0]
+    if "." in name or any(map(_AS_WRITTEN.search, texts)):
+        return f"--{name}"
+    return f"--{name.replace('_', '-')}"
 
 
 def check_template(template: str, *, place: str) -> None:
@@ -219,3 +309,98 @@ def check_template(template: str, *, place: str) -> None:
         raise UsageError(
             f'{place}: argument needs {{name}} and {{value}}, as in "{example}", found "{template}"'
         )
+
+
+def _plain(name: str) -> str:
+    return name.lstrip("-").replace("-", "_")
+
+
+@functools.cache
+def _declared(text: str) -> dict[str, _Option]:
+    """Return the options that a source declares by calls, as argparse, click and absl take them."""
+    options: dict[str, _Option] = {}
+    for call in _walked(text):
+        for name, option in _of_call(call) if isinstance(call, ast.Call) else ():
+            options.setdefault(name, option)
+    return options
+
+
+def _walked(text: str) -> Iterator[ast.AST]:
+    """Yield the nodes of a source, none of one that cannot be read."""
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError):
+        yield from ast.walk(ast.parse(text))
+
+
+def _of_call(call: ast.Call) -> Iterator[tuple[str, _Option]]:
+    given = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    if _name(call.func).startswith("DEFINE_") and given:
+        yield _plain(given[0]), _Option(flag=f"--{given[0]}", joined=True)
+        return
+    keywords = {word.arg: word.value for word in call.keywords if word.arg is not None}
+    kind, action = _name(keywords.get("type")), _name(keywords.get("action"))
+    is_flag = action.startswith("store_") or action == "BooleanOptionalAction" or "is_flag" in keywords
+    flags = [flag for flag in given if re.fullmatch(r"--?[A-Za-z][\w.-]*(/--?[\w.-]+)?", flag)]
+    for flag in flags:
+        shown, _, opposite = flag.partition("/")
+        if action == "BooleanOptionalAction":
+            opposite = f"--no-{shown.removeprefix('--')}"
+        option = _Option(
+            flag=shown,
+            opposite=opposite or None,
+            is_flag=is_flag or bool(opposite),
+            kind=kind,
+            default=_name(keywords.get("default")),
+        )
+        yield _plain(shown), option
+        if flag == flags[-1] and (dest := _name(keywords.get("dest"))):
+            yield _plain(dest), option
+
+
+def _name(node: ast.expr | None) -> str:
+    """Return the last name of "argparse.BooleanOptionalAction", or a text as it is."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    return getattr(node, "attr", getattr(node, "id", ""))
+
+
+@functools.cache
+def _texts(program: Path) -> tuple[str, ...]:
+    """Return the source of a program, then those of the files in its project that it names or imports."""
+    standard = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
+    entries = [entry for entry in sys.path if not any(one in entry for one in _LIBRARIES)]
+    folders = [program.parent, *(Path(entry) for entry in entries if entry not in standard)]
+    left, seen, texts = [program], {program}, []
+    while left and len(seen) < _MOST_FILES:
+        file = left.pop(0)
+        try:
+            text = file.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        texts.append(text)
+        found = [one for one in _named(text, file, folders) if one not in seen]
+        seen.update(found)
+        left += dict.fromkeys(found)
+    return tuple(texts)
+
+
+def _named(text: str, file: Path, folders: Sequence[Path]) -> Iterator[Path]:
+    for node in _walked(text):
+        for module, places in _imported(node, file, folders):
+            for place in places:
+                path = place.joinpath(*module.split("."))
+                yield from (one for one in (path.with_suffix(".py"), path / "__init__.py") if one.is_file())
+    for name in _PYTHON_FILE.findall(text):
+        if (file.parent / name).is_file():
+            yield file.parent / name
+
+
+def _imported(node: ast.AST, file: Path, folders: Sequence[Path]) -> Iterator[tuple[str, Sequence[Path]]]:
+    """Yield the modules that a statement imports, and the folders in which they are looked for."""
+    if isinstance(node, ast.Import):
+        yield from ((alias.name, folders) for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        places = [file.parents[node.level - 1]] if 0 < node.level <= len(file.parents) else folders
+        above = f"{node.module}." if node.module else ""
+        if node.module:
+            yield node.module, places
+        yield from ((f"{above}{alias.name}", places) for alias in node.names if alias.name != "*")

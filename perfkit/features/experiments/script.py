@@ -12,24 +12,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.errors import UsageError
-from perfkit.features.experiments.binding import takes_key_values
+from perfkit.features.experiments.binding import (
+    declared_default,
+    reads_command_line,
+    reads_key_values,
+    spelled,
+)
 from perfkit.features.experiments.definition import parse_level
 from perfkit.features.experiments.records import OFF, Level
 from perfkit.runner.machine.conditions import usable_cpus
 
 # A script that ignores --help trains.
 _HELP_LIMIT_S = 60.0
-_MEND = """mend that, or name the option in an experiment's file, with argument = "--{name}={value}\""""
 _OPTION = re.compile(r"(?<![\w-])--?(?:\[no-?\])?[A-Za-z][\w.-]*")
 # "--lr LR", "--lr=LR", and in a frame "--lr -l  FLOAT"; "--amp, --no-amp" and "--amp/--no-amp" are flags.
 _VALUED = re.compile(r"(?:^|[\s,/])--?[A-Za-z][\w.-]*(?:=| (?![-/,]))\S")
 _DEFAULT = re.compile(r"default\W{1,4}(\d+)(?![\d.])")
 _VALUED_IN_FRAME = re.compile(r"(?:--?\S+\s+)+(?!<bool>)(?:[A-Z]{3,}|[<{]|\[\w+\|)")
-# A script without any of these words reads no command line.
-_READS = re.compile(
-    r"(?<![a-z*])(?:args?|argv|argparse|parser?|options?|flags|cli|click|typer|fire|tyro|docopt|hydra)(?![a-z])",
-    re.IGNORECASE,
-)
 _OFF = ("off", "no", "false", "none", "default", "0", "fp32", "float32")
 _ON = ("on", "yes", "true", "1")
 # These are measured in any case.
@@ -42,25 +41,22 @@ _BF16_TRICK = "bf16_autocast"
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """An option as a script's help lists it, with all its spellings; a flag takes no value.
-
-    The ``opposite`` of a flag sets it to false: "--no-amp".
-    """
+    """An option as a script's help lists it, with all its spellings; a flag takes no value."""
 
     flags: tuple[str, ...]
     is_flag: bool
-    opposite: str = ""
     default: str = ""
 
     def spelling(self, name: str) -> str | None:
         """Return the spelling of a name: "--batchSize" for batch_size, "--num-workers" for workers."""
         return next((flag for flag in self.flags if _plain(flag) == _plain(name)), None)
 
-    def argument(self, name: str) -> str:
+    def argument(self, name: str, script: Path) -> str:
         """Return the name of an experiment's argument that becomes the option."""
         flag = self.spelling(name) or self.flags[-1]
-        flags = dict.fromkeys((flag, self.opposite or flag))
-        return "/".join(one.removeprefix("--") for one in flags)
+        argument = flag.lstrip("-").replace("-", "_")
+        word = spelled({argument: True}, script)[0].partition("=")[0]
+        return argument if word in self.flags else flag
 
     def given_in(self, words: Sequence[str]) -> str | None:
         """Return the word of a command line that sets the option, None where none does."""
@@ -115,7 +111,7 @@ def script_document(
         document["target"] = str(path)
     if command_line:
         document["command_line"] = list(command_line)
-    options = None if takes_key_values(path) else _options(path, folder, command_line)
+    options = None if reads_key_values(path) else _options(path, folder, command_line)
     given: dict[str, list[str] | None] = {name: [level] for name, level in fixed.items()}
     given |= {name: levels.split(",") if levels else None for name, levels in factors.items()}
     found = [_argument(name, levels, options, path) for name, levels in given.items()]
@@ -124,7 +120,7 @@ def script_document(
             raise UsageError(f"{twice} stands behind -- and is set as well; take it out of one of them")
     names = {one.name for one in found}
     seeds = (
-        option.argument(seed)
+        option.argument(seed, path)
         for option in options or ()
         for seed in _SEEDS
         if option.spelling(seed) and not option.is_flag and not option.given_in(command_line)
@@ -140,7 +136,7 @@ def script_document(
 
 def _options(script: Path, folder: Path, command_line: Sequence[str]) -> list[Option]:
     """Return the options that a script's --help lists, none of one that reads no command line."""
-    if not _READS.search(script.read_text(encoding="utf-8", errors="replace")):
+    if not reads_command_line(script):
         # With --help it would train.
         return []
     asked = f"`python {script.name} {' '.join((*command_line, '--help'))}`"
@@ -158,14 +154,15 @@ def _options(script: Path, folder: Path, command_line: Sequence[str]) -> list[Op
         )
     except subprocess.TimeoutExpired:
         raise UsageError(
-            f"{asked} did not end within {_HELP_LIMIT_S:g} s, so its options are not known; {_MEND}"
+            f"{asked} did not end within {_HELP_LIMIT_S:g} s, so its options are not known; let it end at"
+            " --help, or write an experiment's file"
         ) from None
     found = list(listed_options(done.stdout or done.stderr))
     if not found:
         printed = (done.stdout + done.stderr).rstrip().splitlines() or ["nothing"]
         raise UsageError(
             f"{asked} listed no options; it ended with code {done.returncode} and printed:"
-            f" {printed[-1].strip()}; {_MEND}"
+            f" {printed[-1].strip()}; mend that, or write an experiment's file"
         )
     return found
 
@@ -198,7 +195,7 @@ def _argument(
     trick = _trick(name) if option is None and options is not None else None
     if option is None and options is not None and trick is None:
         raise UsageError(_unknown(name, options, script.name))
-    texts = [text.strip() for text in levels or _usual_levels(name, option)]
+    texts = [text.strip() for text in levels or _usual_levels(name, option, script)]
     if not all(texts):
         raise UsageError(f"--factor {name} has a level without text; write {name}=LEVEL,LEVEL")
     if trick is not None:
@@ -206,7 +203,7 @@ def _argument(
     if option is None:
         return _Argument(name=name, levels=[*map(parse_level, texts)])
     return _Argument(
-        name=option.argument(name),
+        name=option.argument(name, script),
         levels=[
             _flag_level(text, option, script.name) if option.is_flag else parse_level(text) for text in texts
         ],
@@ -227,11 +224,11 @@ def _is_batch_size(name: str) -> bool:
     return "batch" in name.lower() or name in {"b", "bs"}
 
 
-def _usual_levels(name: str, option: Option | None) -> list[str]:
+def _usual_levels(name: str, option: Option | None, script: Path) -> list[str]:
     """Return the levels of a factor that was given none: numbers of workers, or the first two batch sizes."""
     if name.endswith("workers"):
         return ["0", *(str(1 << power) for power in range(int(usable_cpus()).bit_length()))]
-    first = option and option.default
+    first = option and (option.default or declared_default(option.argument(name, script), script))
     if _is_batch_size(name) and first and first.isdecimal() and int(first):
         return [first, str(2 * int(first))]
     found = ", whose default is not known" if _is_batch_size(name) else ""
@@ -251,18 +248,11 @@ def listed_options(text: str) -> Iterator[Option]:
         head = re.split(r"\s{2,}|: ", plain, maxsplit=1)[0]
         is_valued = _VALUED.search(head) or ("│" in line and _VALUED_IN_FRAME.match(plain))
         flags = [flag.replace("[no]", "").replace("[no-]", "") for flag in _OPTION.findall(head)]
-        names = "|".join(re.escape(flag.lstrip("-")) for flag in flags)
-        opposite = re.search(rf"--\[?no-?\]?(?:{names})(?![\w-])", plain)
         # What follows a colon may have a value: absl lists its options so.
         is_flag = not is_valued and ("[no" in head or not plain.startswith(f"{head}: "))
         if flags:
             default = _DEFAULT.search(entry)
-            yield Option(
-                flags=tuple(flags),
-                is_flag=is_flag,
-                opposite=re.sub(r"[\[\]]", "", opposite[0]) if opposite and is_flag else "",
-                default=default[1] if default else "",
-            )
+            yield Option(flags=tuple(flags), is_flag=is_flag, default=default[1] if default else "")
 
 
 def _trick(name: str) -> str | None:

@@ -26,8 +26,7 @@ Task = Literal["look", "time"]
 _CHILD = "perfkit.features.experiments.child"
 _SEEDS_OF_A_SERVER = 4
 # What a parser of options does after its message, for one.
-_ENDED_ITSELF = re.compile(r" exited with code (\d+)$")
-_REFUSED = "2"
+_ENDED_ITSELF = re.compile(r" exited with code \d+$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,11 +162,9 @@ class TrialProcesses:
 def _with_last_words(found: TrialResult, ending: Ending) -> TrialResult:
     """Return a result with the last line of a target that ended itself by a number alone."""
     problem = found.problem
-    ended = _ENDED_ITSELF.search(problem.message) if problem else None
-    if problem is None or ended is None or not ending.tail:
+    if problem is None or not _ENDED_ITSELF.search(problem.message) or not ending.tail:
         return found
-    named = "; name arguments as its --help has them" if ended[1] == _REFUSED else ""
-    message = f"{problem.message}, saying: {ending.tail[-1].strip()}{named}"
+    message = f"{problem.message}, saying: {ending.tail[-1].strip()}"
     return replace(found, problem=replace(problem, message=message))
 
 
