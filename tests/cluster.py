@@ -16,9 +16,8 @@ from pathlib import Path
 
 import psutil
 
-from perfkit.commands.tasks import file_once, own_class, unpack
+from perfkit.commands.tasks import Code, MachineClass, Task, file_once, own_class, unpack
 from perfkit.ledger.store import Ledger
-from perfkit.model.tasks import Code, MachineClass, Task
 from perfkit.profiling.passes.ranks import free_port
 
 ROOT = Path(__file__).parent.parent

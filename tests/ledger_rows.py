@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from perfkit.agent.counters.model import Cause
 from perfkit.choices import FailOn, Inconclusive
-from perfkit.features.experiments.records import Experiment, Factor, Fingerprint
-from perfkit.features.experiments.rows import ExperimentPolicy
-from perfkit.features.tricks.records import CheckedClaim, Equivalence, TrickCase, TrickPolicy, TricksRun
+from perfkit.features.experiments.records import Experiment, ExperimentPolicy, Factor, Fingerprint
+from perfkit.features.tricks.trick import CheckedClaim, Equivalence, TrickCase, TrickPolicy, TricksRun
 from perfkit.model import (
     Benchmark,
     Commit,

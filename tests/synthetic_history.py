@@ -9,8 +9,16 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from perfkit.features.site.series import Document, GateFinding, GateSummary, Reference, Site
-from perfkit.model.change_log import GateRatio
-from perfkit.model.history import ChangePoint, CommitFacts, Creep, HistoryReport, Silence, Stretch, Trend
+from perfkit.model.history import (
+    ChangePoint,
+    CommitFacts,
+    Creep,
+    GateRatio,
+    HistoryReport,
+    Silence,
+    Stretch,
+    Trend,
+)
 from perfkit.model.results import WALL_TIME, Machine, Metric, RunSummary
 
 START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)

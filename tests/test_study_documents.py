@@ -19,7 +19,7 @@ from perfkit.commands.log import read_change_log, render_log
 from perfkit.config import Project, load_project
 from perfkit.features.experiments import command as experiment
 from perfkit.features.tricks import command as tricks
-from perfkit.gating.recompute import judge_anew
+from perfkit.gating.rows import judge_anew
 from perfkit.ledger.store import Ledger
 
 ROOT = Path(__file__).parent.parent

@@ -18,8 +18,8 @@ _PRIVATE = re.compile(
 _STORED = {
     "preloader": "gating/rows ledger/schema model/results",
     "preloaders": "gating/judge gating/run model/calibration model/comparisons report/calibration"
-    " report/gate/decision stats/components",
-    "occasions": "gating/unpaired model/comparisons report/gate/wording",
+    " report/gate/decision stats/planning",
+    "occasions": "gating/judge model/comparisons report/gate/wording",
     "plant": "cli/calibrate commands/calibrate gating/aa_runs model/calibration model/policies"
     " report/calibration",
     "plants": "commands/calibrate",
@@ -28,7 +28,7 @@ _STORED = {
     " model/policies",
     "creep": "commands/history features/site/series ledger/history/alarms model/history report/history",
     "creeps": "commands/history features/site/series model/history report/history",
-    "claims": "features/tricks/command features/tricks/records features/tricks/verdict",
+    "claims": "features/tricks/command features/tricks/trick features/tricks/verdict",
     "settle": "interface/timing",
     "settled": "agent/clock",
     "told": "agent/clock",

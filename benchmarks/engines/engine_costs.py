@@ -19,10 +19,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from perfkit.commands.tasks import encode, own_class
+from perfkit.commands.tasks import Code, Task, encode, own_class
 from perfkit.features.cluster.worker import bundle_name, make_bundle, make_clone, perform
 from perfkit.ledger.store import Ledger
-from perfkit.model.tasks import Code, Task
 from perfkit.repo.checkout import add_worktree, worktree_folder
 from perfkit.repo.git import run_git
 

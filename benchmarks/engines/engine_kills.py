@@ -18,11 +18,10 @@ from pathlib import Path
 import msgspec
 from cluster import Cluster, Pile, cluster, kill, recorded, simulated_tasks
 
-from perfkit.commands.tasks import run_of
+from perfkit.commands.tasks import Task, run_of
 from perfkit.errors import NotMeasuredError
 from perfkit.features.cluster.dask import DaskEngine
 from perfkit.ledger.store import Ledger
-from perfkit.model.tasks import Task
 
 _TASKS = 6
 _SECONDS = 0.3

@@ -16,8 +16,7 @@ from pathlib import Path
 from perfkit.commands.gate import GateRequest, run_gate
 from perfkit.config import load_project
 from perfkit.gating.design import Terms
-from perfkit.model.comparisons import Comparison
-from perfkit.model.progress import Quiet
+from perfkit.model.comparisons import Comparison, Quiet
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from wheels import write_wheel

@@ -15,7 +15,7 @@ from perfkit.config import load_project
 from perfkit.features.tricks.catalogue.operators import IDENTICAL
 from perfkit.features.tricks.command import TricksRequest, run_tricks
 from perfkit.features.tricks.report import bounds_text
-from perfkit.model.progress import Quiet
+from perfkit.model.comparisons import Quiet
 
 _BUDGET_S = 40.0
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import gc
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn, cast
+
+import pytest
 
 from .asv_suite import AsvFolder, AsvPlugin
 from .channel import Channel, Message, answer_request, end_process, open_channel
 from .fork_server import PLUGIN, serve_forks
-from .import_time import time_imports
 from .imports import point_imports
 from .processes import take_peak
 from .provenance import (
@@ -29,14 +32,16 @@ from .provenance import (
     loaded_files,
     own_names,
     part_caches,
+    read_torch_settings,
 )
 from .session import ChildPlugin, Launch, run_session
 from .state import draw_layout, seed_generators, seed_on_import
 from .timing_loop import RemoteTimingLoop
-from .torch_settings import read_torch_settings
 from .trace import Trace
-from .tracing_session import TracePlugin, TracingLoop
 from .training import count_steps
+
+if TYPE_CHECKING:
+    from .benchmark_fixture import Work
 
 
 def run_forked(descriptor: int) -> NoReturn:
@@ -220,3 +225,104 @@ def _report(
         "libraries": libraries_since(before, root),
         "torch": read_torch_settings(),
     }
+
+
+def time_imports(root: Path, files: Sequence[str], own: Collection[str]) -> Message:
+    """Return the seconds that the files' imports of ``own`` top-level names take, or the problem."""
+    folders = dict.fromkeys(str((root / file).parent) for file in files)
+    sys.path[:0] = [folder for folder in folders if folder not in sys.path]
+    try:
+        statements = [one for file in files for one in _imports((root / file).read_bytes(), own)]
+        code = compile(ast.Module(body=statements, type_ignores=[]), "<imports>", "exec")
+        begun = time.perf_counter()
+        exec(code, {"__name__": "<imports>"})  # noqa: S102 (the benchmarks run the same)
+        return {"seconds": time.perf_counter() - begun}
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (any error of the user's code)
+        return {"problem": f"{type(error).__name__}: {error}"}
+
+
+def _imports(source: bytes, own: Collection[str]) -> Iterator[ast.stmt]:
+    for one in ast.parse(source).body:
+        names = [alias.name for alias in one.names] if isinstance(one, ast.Import) else []
+        if isinstance(one, ast.ImportFrom) and not one.level and one.module != "__future__":
+            names = [one.module or ""]
+        if any(name.partition(".")[0] in own for name in names):
+            yield one
+
+
+# A benchmark is called again for so long, so that code of rare calls may show.
+_CALLS_S, _MOST_CALLS = 0.01, 20
+# A call that takes longer is made once, and counts as the first one and as a later one.
+_LONG_CALL_S = 0.5
+
+
+class TracePlugin:
+    """Has each benchmark run in a process of its own, and report what it ran when it is over."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        """Separate imports from what benchmarks run, before anything else looks at them."""
+        self._trace.end_imports()
+        return (yield)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        """Fork a process that runs a test, and run nothing here."""
+        if self._trace.is_forked:
+            if self._trace.goes_on(item.nodeid):
+                return None
+            self._trace.finish()
+        return self._trace.fork(item.nodeid) or None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logfinish(self) -> None:
+        """Send what a test has run that is over."""
+        self._trace.send()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """End a process whose test has ended the session."""
+        if self._trace.is_forked:
+            self._trace.finish()
+
+
+class TracingLoop:
+    """A timing loop that calls each benchmark some times and times nothing."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+
+    def time(self, work: Work) -> None:
+        """Make the first call, and some later ones where the benchmark allows them."""
+        try:
+            self._call(work)
+        finally:
+            # What runs afterwards is no call of the benchmark.
+            self._trace.switch("setup")
+
+    def _call(self, work: Work) -> None:
+        loops = work.loops or 1
+        # Where each process makes one call, that is the one that is timed.
+        single = work.rounds is not None and work.rounds * loops < 2  # noqa: PLR2004
+        begun = time.perf_counter()
+        self._trace.switch("later" if single else "first")
+        _call(work, loops)
+        self._trace.switch("later")
+        until, made = time.perf_counter() + _CALLS_S, 1
+        if not single and until - begun > _LONG_CALL_S:
+            self._trace.repeat("first")
+            return
+        most = _MOST_CALLS if work.rounds is None else min(work.rounds, _MOST_CALLS)
+        while made < most and (made == 1 or time.perf_counter() < until):
+            _call(work, loops)
+            made += 1
+
+
+def _call(work: Work, loops: int) -> None:
+    if work.number is not None:
+        work.number()
+    else:
+        work.block(loops)

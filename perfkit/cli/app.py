@@ -33,7 +33,7 @@ _CORE = tuple(
         ("log", "", "Render the perf-change log, a row per commit."),
         ("ledger", "", "List, check and share recorded measurements."),
         ("accept", "", "Accept one finding of a gate."),
-        ("doctor", "", "Check how steady this machine is."),
+        ("doctor", "calibrate", "Check how steady this machine is."),
         ("calibrate", "", "Measure how often the gate errs on your benchmarks."),
         ("schema", "command_help", "Print the JSON Schema of a --json document."),
         ("help", "command_help", "Show the help of a command."),
@@ -206,7 +206,7 @@ def perfkit(
 ) -> None:
     """Find what made Python and PyTorch code slower, and in which line."""
     if version and env:
-        from perfkit.commands.about import about_lines
+        from perfkit.runner.machine.facts import about_lines
 
         for line in about_lines():
             typer.echo(line)

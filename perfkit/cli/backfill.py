@@ -78,7 +78,7 @@ def backfill(
     same command continues.
     """
     from perfkit.commands.backfill import BackfillRequest, Choice
-    from perfkit.commands.engines import EngineChoice
+    from perfkit.commands.tasks import EngineChoice
     from perfkit.config import load_project
 
     project = load_project(Path.cwd())

@@ -75,7 +75,7 @@ def bisect(
     between both ends, 3 undecided, 4 nothing can be measured.
     """
     from perfkit.commands.bisect import BisectRequest, PackagesRequest, run_bisect, run_package_bisect
-    from perfkit.commands.engines import EngineChoice
+    from perfkit.commands.tasks import EngineChoice
     from perfkit.report.bisect import (
         BisectLine,
         bisection_markdown,

@@ -1,4 +1,4 @@
-"""``perfkit calibrate``."""
+"""``perfkit doctor`` and ``perfkit calibrate``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ _MOST_SEED = 2**46
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verb."""
+    """Add both verbs."""
+    app.command(
+        epilog=options.examples(
+            "perfkit doctor",
+            "perfkit doctor --margin 1% && perfkit gate --margin 1%",
+            "perfkit doctor --seconds 60 --json doctor.json",
+        )
+    )(doctor)
     app.command(
         epilog=options.examples(
             "perfkit calibrate",
@@ -25,6 +32,41 @@ def register(app: typer.Typer) -> None:
             "perfkit calibrate --engine dask://scheduler:8786",
         )
     )(calibrate)
+
+
+def doctor(
+    *,
+    margin: Annotated[
+        str | None,
+        typer.Option(metavar="PERCENT", help="The margin to be fit for (default: as configured, 2%)."),
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="How long to measure identical code.")] = 10.0,
+    seed: Annotated[int, options.seed_option("Draws the order of launches and sides.")] = 0,
+    wait: options.WaitOption = None,
+    json: options.JsonOption = None,
+) -> None:
+    """Check how steady this machine is, and which changes a gate could detect on it.
+
+    Makes A/A launches: identical code against itself. Exit code: 0 fit for the margin, 3 unfit.
+    """
+    from perfkit.commands.doctor import run_doctor
+    from perfkit.errors import UsageError
+    from perfkit.report.calibration import doctor_decision, doctor_view
+
+    if not seconds > 0:
+        raise UsageError(f"--seconds must be above zero, found {seconds:g}")
+    share = options.margin_share(margin)
+    with stages() as progress:
+        fitness = run_doctor(
+            margin=share,
+            seconds=seconds,
+            seed=seed,
+            wait_s=wait,
+            project=options.project_in(None),
+            progress=progress,
+        )
+    emit(doctor_view(fitness), fitness, json=json, verdict=doctor_decision(fitness))
+    sys.exit(fitness.exit_code)
 
 
 def calibrate(
@@ -70,7 +112,7 @@ def calibrate(
     undecided.
     """
     from perfkit.commands.calibrate import CalibrateRequest, run_calibrate
-    from perfkit.commands.engines import EngineChoice
+    from perfkit.commands.tasks import EngineChoice
     from perfkit.config import parse_percent
     from perfkit.report.calibration import calibration_decision, calibration_view
 

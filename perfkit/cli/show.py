@@ -140,7 +140,7 @@ def _show_profiles(
 
 
 def _show_env(names: list[str], ledger: str | None, json: str | None) -> None:
-    from perfkit.commands.show_env import show_surroundings
+    from perfkit.commands.ledger import show_surroundings
     from perfkit.config import load_project
     from perfkit.report.surroundings import surroundings_sentence, surroundings_view
 

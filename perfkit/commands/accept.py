@@ -10,8 +10,7 @@ from perfkit.config import Project
 from perfkit.errors import RepositoryError, UsageError
 from perfkit.gating.accept import MOST_COMMITS
 from perfkit.gating.judge import slow_first_calls
-from perfkit.gating.recompute import judge_anew
-from perfkit.gating.rows import exact_comparisons_of
+from perfkit.gating.rows import exact_comparisons_of, judge_anew
 from perfkit.identity import short_run_id, utc_now
 from perfkit.ledger.annotations import KeptAcceptance, keep_acceptance
 from perfkit.ledger.store import Ledger

@@ -16,20 +16,27 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perfkit.commands.commit_launches import Collected, LaunchTerms
-from perfkit.commands.engines import HERE, EngineChoice, needed_code, open_engine
 from perfkit.commands.history import points_beginning, stepped_histories
-from perfkit.commands.measuring import measuring
-from perfkit.commands.tasks import file_once, run_of, unpack
+from perfkit.commands.tasks import (
+    HERE,
+    Code,
+    EngineChoice,
+    MachineClass,
+    Task,
+    file_once,
+    needed_code,
+    open_engine,
+    run_of,
+    unpack,
+)
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RepositoryError, RunInterruptedError, UsageError
 from perfkit.gating.sides import check_selection
 from perfkit.identity import new_run_id, utc_now
-from perfkit.ledger.history.same_code import Kind, SameCode
 from perfkit.ledger.history.trends import Gaps, Levels
 from perfkit.ledger.store import Ledger, Trends, Wanted
 from perfkit.model import Benchmark, Commit, Row
-from perfkit.model.history import ChangePoint
-from perfkit.model.tasks import Code, MachineClass, Task
+from perfkit.model.history import ChangePoint, Kind, SameCode
 from perfkit.repo.checkout import Generated, lay_out_commit, worktree_folder
 from perfkit.repo.commits import (
     COMMIT_VARIABLE,
@@ -44,6 +51,7 @@ from perfkit.repo.commits import (
 )
 from perfkit.repo.source import benchmark_files, benchmark_versions, commit_of_files
 from perfkit.runner.launches import SessionSlot, plan_launches
+from perfkit.runner.lock import measuring
 from perfkit.stats.change_points import SHORTEST
 from perfkit.units import counted, human_seconds, listed
 

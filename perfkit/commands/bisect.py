@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfkit.agent.counters.model import INSTRUCTIONS
-from perfkit.commands.engines import HERE, EngineChoice, PairPlan, open_pairs
 from perfkit.commands.history import HistoryRequest, point_named, step_ranges
-from perfkit.commands.measuring import measuring
+from perfkit.commands.tasks import HERE, EngineChoice, PairPlan, open_pairs
 from perfkit.config import COUNTS, Project, nearest_key
 from perfkit.errors import RunInterruptedError, UsageError
 from perfkit.gating.bisecting import TIME, Bisection
@@ -31,6 +30,7 @@ from perfkit.repo.commits import (
 )
 from perfkit.repo.environments import check_wanted, side_environments
 from perfkit.repo.mixed import Mixtures
+from perfkit.runner.lock import measuring
 from perfkit.temporary import temporary_folder
 from perfkit.units import counted
 

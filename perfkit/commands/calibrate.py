@@ -8,9 +8,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from perfkit.commands.engines import HERE, EngineChoice, class_names, needed_code, open_engine
 from perfkit.commands.gate import surveyed_sides
-from perfkit.commands.tasks import Doing, TaskQueue
+from perfkit.commands.tasks import (
+    HERE,
+    Code,
+    Doing,
+    EngineChoice,
+    MachineClass,
+    Task,
+    TaskQueue,
+    class_names,
+    needed_code,
+    open_engine,
+)
 from perfkit.config import Project, load_project
 from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
 from perfkit.gating.aa_runs import Case, calibration_of, finished_cases, plan_cases
@@ -22,10 +32,8 @@ from perfkit.identity import fingerprint
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row
 from perfkit.model.calibration import Calibration
-from perfkit.model.comparisons import exit_code
+from perfkit.model.comparisons import Progress, Quiet, exit_code
 from perfkit.model.policies import Rehearsal
-from perfkit.model.progress import Progress, Quiet
-from perfkit.model.tasks import Code, MachineClass, Task
 from perfkit.repo.sides import SidePair, identical_sides
 from perfkit.runner.machine.facts import read_machine
 

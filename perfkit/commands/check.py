@@ -13,12 +13,11 @@ from typing import Literal
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
 from perfkit.invocation import follow_up
 from perfkit.model.comparisons import REMARKS, Comparison, Estimate, GateReport, ResultCompared, Verdict
-from perfkit.report.counts import amount_text
 from perfkit.report.gate import wording
 from perfkit.report.gate.counters import count_title
 from perfkit.report.gate.decision import next_step
 from perfkit.report.names import WHOLE_COLUMNS, short_names
-from perfkit.units import counted, listed
+from perfkit.units import amount_text, counted, listed
 
 # Gains and losses of a few benchmarks are decided by then.
 DEFAULT_BUDGET_S = 30.0

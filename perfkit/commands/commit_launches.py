@@ -18,8 +18,7 @@ from perfkit.gating.coverage import cover
 from perfkit.gating.sides import Scope, open_sides
 from perfkit.gating.survey import take_survey
 from perfkit.identity import utc_now
-from perfkit.ledger.recording import Run, recover
-from perfkit.ledger.rows import RunFacts
+from perfkit.ledger.recording import Run, RunFacts, recover
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Benchmark, Commit, Outcome, Placement, Row
 from perfkit.model.policies import PytestPolicy

@@ -9,8 +9,8 @@ from pathlib import Path
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RepositoryError
 from perfkit.gating.counter_verdicts import CounterPolicy, compare_counts
+from perfkit.gating.judge import compare_unpaired
 from perfkit.gating.rules import Rules, finding_on, under_rules
-from perfkit.gating.unpaired import compare_unpaired
 from perfkit.invocation import follow_up
 from perfkit.ledger.store import Ledger
 from perfkit.model import OF_CHANGED_CODE, WALL_TIME, Benchmark, Commit, Row

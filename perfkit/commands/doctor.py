@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from perfkit.commands.measuring import measuring
 from perfkit.config import Project
 from perfkit.errors import RunInterruptedError
 from perfkit.extras import is_installed
@@ -18,9 +17,9 @@ from perfkit.gating.design import gate_policy
 from perfkit.gating.run import SameCodeRun, run_same_code
 from perfkit.gating.sides import staged_launcher
 from perfkit.model.calibration import Condition, Fitness
-from perfkit.model.progress import Progress
+from perfkit.model.comparisons import Progress
 from perfkit.report.gate.wording import after_waiting
-from perfkit.runner.lock import who_measures
+from perfkit.runner.lock import measuring, who_measures
 from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.machine.conditions import read_conditions
 from perfkit.runner.machine.facts import read_environment, read_machine

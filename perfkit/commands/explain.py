@@ -9,16 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perfkit.commands.measuring import measuring
 from perfkit.commands.show import code_names, read_profiles
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.extras import is_installed
 from perfkit.model import SIDES, Balance, Commit, PassName, Side
-from perfkit.model.differences import Difference, FlameFrame
-from perfkit.model.memory import MemorySnapshot
-from perfkit.model.progress import Log
-from perfkit.model.readings import Reading, StepTimes
+from perfkit.model.comparisons import Log
+from perfkit.model.profiles import Difference, FlameFrame
+from perfkit.model.readings import MemorySnapshot, Reading, StepTimes
 from perfkit.profiling.diff.difference import CleanSteps, explain, merged
 from perfkit.profiling.diff.flames import flames_of
 from perfkit.profiling.passes.exchange import PassResult, PassSpec
@@ -31,6 +29,7 @@ from perfkit.profiling.read.summary_file import phases_of_balance
 from perfkit.repo.checkout import Generated, Roots, checkouts, project_roots
 from perfkit.repo.git import is_shallow
 from perfkit.repo.sides import names_commit, resolve_sides
+from perfkit.runner.lock import measuring
 from perfkit.temporary import temporary_folder
 
 _STAT = ".stat"

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 from perfkit.choices import RulesOf, Uncovered
-from perfkit.commands.measuring import measuring
 from perfkit.commands.past import with_past
 from perfkit.config import Project
 from perfkit.errors import EXIT_INTERRUPTED, PerfkitError, RepositoryError, RunInterruptedError
@@ -22,20 +21,19 @@ from perfkit.gating.design import Terms, choose_method
 from perfkit.gating.explain import explain_benchmarks, notes_on
 from perfkit.gating.measuring import with_measuring_edits
 from perfkit.gating.plan import experience_from, foresee
-from perfkit.gating.recompute import recompute_gate
-from perfkit.gating.rows import continued_seed, earlier_rows, find_prior
+from perfkit.gating.rows import continued_seed, earlier_rows, find_prior, recompute_gate
 from perfkit.gating.rules import Ruled, Rules, finding_on, under_rules, with_rules_of_base
 from perfkit.gating.sides import OpenSides, Scope, TargetBenchmark, check_selection, open_sides
 from perfkit.gating.survey import Survey, take_survey
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Side, Source
-from perfkit.model.comparisons import GatePlan, GateReport, exit_code, worst
-from perfkit.model.progress import ComparisonProgress
+from perfkit.model.comparisons import ComparisonProgress, GatePlan, GateReport, exit_code, worst
 from perfkit.repo.commits import open_repository, releases, resolve
 from perfkit.repo.environments import check_wanted, side_environments
 from perfkit.repo.sides import WORKTREE, SidePair, is_same_code, named_side, resolve_same, resolve_sides
 from perfkit.repo.sides import Side as NamedSide
 from perfkit.report.gate.decision import decision_word
+from perfkit.runner.lock import measuring
 from perfkit.runner.lockstep.collection import ignore_log
 
 

@@ -30,14 +30,23 @@ from perfkit.ledger.history.change_points import (
     shifts_of,
     without_machine,
 )
-from perfkit.ledger.history.same_code import Kind, SameCode
 from perfkit.ledger.history.trends import Facts, Order, arrange, chained, on_branch, places_by_run
 from perfkit.ledger.queries import Meant
 from perfkit.ledger.store import Ledger, Trends, Wanted
 from perfkit.model import Benchmark
-from perfkit.model.change_log import GateRatio
 from perfkit.model.comparisons import is_placeholder
-from perfkit.model.history import ChangePoint, CommitFacts, Creep, HistoryReport, Origin, State, Trend
+from perfkit.model.history import (
+    ChangePoint,
+    CommitFacts,
+    Creep,
+    GateRatio,
+    HistoryReport,
+    Kind,
+    Origin,
+    SameCode,
+    State,
+    Trend,
+)
 from perfkit.model.results import WALL_TIME
 from perfkit.repo.commits import (
     changed_files,
@@ -342,7 +351,7 @@ def _gate_between(
     ledger: Ledger, gates: Sequence[Trend], order: Order, trend: Trend, begin: float, end: float
 ) -> GateRatio | None:
     """Return the result of the gate that spans a range of commits most closely."""
-    from perfkit.gating.recompute import gate_ratio
+    from perfkit.gating.rows import gate_ratio
 
     around = []
     for other in gates:

@@ -16,7 +16,7 @@ from perfkit.ledger.annotations import Note, add_note, read_notes
 from perfkit.ledger.history.change_log import build_change_log, most_measured
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row
-from perfkit.model.change_log import ChangeLog, Column, GateRatio, History
+from perfkit.model.history import ChangeLog, Column, GateRatio, History
 from perfkit.repo.commits import history_order, open_repository, resolve
 from perfkit.repo.git import reading_only
 from perfkit.report.change_log import render_change_log, trend_name
@@ -88,7 +88,7 @@ def _gate_ratio(
     times_of: Callable[[str, str], Sequence[Row]], run_id: str, name: str, base: str | None, head: str
 ) -> GateRatio | None:
     # A ledger without gates is read without the libraries that judge one.
-    from perfkit.gating.recompute import gate_ratio
+    from perfkit.gating.rows import gate_ratio
 
     return gate_ratio(times_of, run_id, name, base, head)
 

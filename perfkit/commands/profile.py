@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from perfkit.commands.measuring import measuring
 from perfkit.commands.profile_request import (
     AUTO,
     ENDINGS,
@@ -27,7 +26,7 @@ from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RecordingError, UsageError
 from perfkit.extras import is_installed
 from perfkit.identity import new_run_id
-from perfkit.ledger.rows import RunFacts
+from perfkit.ledger.recording import RunFacts
 from perfkit.ledger.store import Ledger
 from perfkit.model import (
     STEP_TIME,
@@ -56,6 +55,7 @@ from perfkit.profiling.read.trace_file import backward_nodes
 from perfkit.repo.leftovers import sweep
 from perfkit.report.profiles import index_markdown
 from perfkit.report.progress import PassProgress
+from perfkit.runner.lock import measuring
 from perfkit.temporary import temporary_folder
 from perfkit.units import counted
 

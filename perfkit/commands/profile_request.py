@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NoReturn, get_args
 
-from perfkit.agent.loading import is_script
+from perfkit.agent.functions import is_script
 from perfkit.config import Project
 from perfkit.errors import RepositoryError, UsageError
 from perfkit.extras import is_installed, need

@@ -28,7 +28,7 @@ DOCUMENTS = (
     Document("bisect-packages", 1, "perfkit.model.bisection:PackagesReport", "perfkit bisect --base-with"),
     Document("history", 1, "perfkit.model.history:HistoryReport", "perfkit history"),
     Document("state", 1, "perfkit.ledger.annotations:KeptState", "perfkit history accept and ignore"),
-    Document("explain", 1, "perfkit.model.differences:Difference", "perfkit explain"),
+    Document("explain", 1, "perfkit.model.profiles:Difference", "perfkit explain"),
     Document(
         "profile", 1, "perfkit.model.profiles:ProfileSummary", "perfkit profile; NAME.json beside a profile"
     ),
@@ -37,7 +37,7 @@ DOCUMENTS = (
     Document("doctor", 1, "perfkit.model.calibration:Fitness", "perfkit doctor"),
     Document("calibrate", 1, "perfkit.model.calibration:Calibration", "perfkit calibrate"),
     Document("accept", 4, "perfkit.ledger.annotations:KeptAcceptance", "perfkit accept"),
-    Document("log", 1, "perfkit.model.change_log:ChangeLog", "perfkit log"),
+    Document("log", 1, "perfkit.model.history:ChangeLog", "perfkit log"),
     Document("note", 1, "perfkit.ledger.annotations:Note", "perfkit log note"),
     Document("backfill", 1, "perfkit.commands.backfill:BackfillResult", "perfkit backfill of named commits"),
     Document("backfill-range", 1, "perfkit.commands.backfill:RangeResult", "perfkit backfill of ranges"),

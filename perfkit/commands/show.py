@@ -13,9 +13,8 @@ from pathlib import Path
 from perfkit.config import Project
 from perfkit.errors import UsageError
 from perfkit.extras import need
-from perfkit.model.memory import MemorySnapshot
-from perfkit.model.progress import Log
-from perfkit.model.readings import Reading
+from perfkit.model.comparisons import Log
+from perfkit.model.readings import MemorySnapshot, Reading
 from perfkit.profiling.read.formats import is_pickle, read_memory, read_profile
 from perfkit.profiling.read.names import CodeNames, printable
 

@@ -1,34 +1,92 @@
-"""Tasks that an engine does: their JSON, the run of each, and the engine of this machine."""
+"""Tasks that engines do, as plain values that JSON can carry, the run of each, and the engines."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib
 import importlib.metadata
 import json
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from perfkit.commands.measuring import measuring
-from perfkit.errors import LedgerError, NotMeasuredError, RecordingError
+from perfkit.config import Project
+from perfkit.errors import LedgerError, NotMeasuredError, RecordingError, UsageError
+from perfkit.extensions import features
+from perfkit.gating.pairs import PairMeter, Wanted
 from perfkit.identity import utc_now
 from perfkit.ledger.files import copy_bytes, only_one, recorded_ends, run_end, run_stem, write_table
+from perfkit.ledger.recording import RunFacts
 from perfkit.ledger.remote import put_once
-from perfkit.ledger.rows import RunFacts
 from perfkit.ledger.schema import to_table
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Commit, Outcome, Row
-from perfkit.model.tasks import MachineClass, Task
+from perfkit.repo.commits import open_repository
+from perfkit.runner.lock import measuring
 from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.temporary import temporary_folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineClass:
+    """Machines whose times may be compared: one machine's identity, with the same Python and torch."""
+
+    machine_id: str
+    python: str
+    torch: str
+
+    @property
+    def text(self) -> str:
+        """What people call it."""
+        return f"{self.machine_id} ({self.python}, torch {self.torch})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """Where a task finds its code: in the project's ``folder`` of a repository, configured as at ``head``.
+
+    ``overlay`` is a commit of benchmark files laid over each checkout. A worker needs the git ``bundle`` on
+    top of its clone of ``address``; both are empty where the repository is at hand.
+    """
+
+    head: str
+    folder: str = ""
+    overlay: str | None = None
+    bundle: str = ""
+    address: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One piece of measuring on a class of machines; only its ``kind`` understands ``settings``.
+
+    ``beside`` are known commits near by, each with its benchmarks by name: the version, and whether enough
+    commits that run the same code are measured.
+    """
+
+    kind: str
+    commits: tuple[str, ...]
+    machine: MachineClass
+    code: Code
+    stamp: datetime
+    benchmarks: str = ""
+    select: str | None = None
+    launches: int = 1
+    seed: int = 0
+    settings: Mapping[str, str] = field(default_factory=dict)
+    beside: Mapping[str, Mapping[str, tuple[str, bool]]] = field(default_factory=dict)
+
 
 _ID_BITS = 128
 _GROUP = "perfkit.tasks"
@@ -272,3 +330,112 @@ def file_once(ledger: Path, task: Task, content: bytes) -> bool:
             " command goes on"
         ) from error
     return put_once(target)
+
+
+LOCAL = "local"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineChoice:
+    """Where to measure: a URL, ids of its machines (empty for all), and what workers clone."""
+
+    url: str = LOCAL
+    machines: tuple[str, ...] = ()
+    address: str | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether everything is measured in this process."""
+        return self.url == LOCAL
+
+    def check(self) -> None:
+        """Refuse a choice that means nothing."""
+        if not self.is_local:
+            _remote(self.url).check_url(self.url)
+        elif self.machines or self.address:
+            raise UsageError(
+                f"--machine and --clone need an engine of other machines: --engine {_url_forms()}"
+            )
+
+
+HERE = EngineChoice()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairPlan:
+    """What a bisection measures along its range: a benchmark's metric; ``all_parents`` made that range."""
+
+    wanted: Wanted
+    metric: str
+    all_parents: bool = False
+
+
+def needed_code(
+    choice: EngineChoice, *, project: Project, head: str, overlay: str | None, commits: Sequence[str]
+) -> Code:
+    """Return where tasks of these commits find their code."""
+    choice.check()
+    top = open_repository(project.root)
+    folder = "" if project.root == top else project.root.relative_to(top).as_posix()
+    code = Code(head=head, folder=folder, overlay=overlay)
+    if choice.is_local:
+        return code
+    if project.config.copy or project.config.link:
+        raise UsageError(
+            "[tool.perfkit] copy and link name generated files that a clone on a worker lacks; make them by a"
+            " `prepare` command, or measure with --engine local"
+        )
+    sent: Code = _remote(choice.url).sent_code(choice, code, commits)
+    return sent
+
+
+@contextmanager
+def open_engine(
+    choice: EngineChoice,
+    *,
+    project: Project,
+    code: Code,
+    commits: Sequence[str],
+    wait_s: float | None,
+    log: Callable[[str], None],
+) -> Iterator[Engine]:
+    """Open the engine that was chosen; the local one holds this machine meanwhile."""
+    if choice.is_local:
+        with measuring(log, wait_s=wait_s):
+            perform = partial(perform_here, project=project.root, log=log)
+            yield LocalEngine(machine=own_class(), perform_task=perform)
+        return
+    top = open_repository(project.root)
+    with _remote(choice.url).open_remote(choice, top, code, commits, log) as engine:
+        yield engine
+
+
+@contextmanager
+def open_pairs(
+    choice: EngineChoice, plan: PairPlan, ledger: Ledger, *, log: Callable[[str], None]
+) -> Iterator[PairMeter]:
+    """Open what measures pairs: this machine, or those of one class of an engine."""
+    if choice.is_local:
+        with PairMeter(plan.wanted, ledger, log=log) as meter:
+            yield meter
+        return
+    with _remote(choice.url).open_remote_pairs(choice, plan, ledger, log=log) as remote:
+        yield remote
+
+
+def class_names(machines: Sequence[MachineClass]) -> str:
+    """Return classes of machines as the end of a message."""
+    return ", ".join(one.text for one in machines)
+
+
+def _remote(url: str) -> Any:  # noqa: ANN401 (a module of a feature)
+    """Return the module that measures on the machines of a URL."""
+    scheme = url.partition("://")[0]
+    for feature in features():
+        if scheme in feature.engines and "://" in url:
+            return importlib.import_module(feature.engines[scheme])
+    raise UsageError(f"an engine must read local or {_url_forms()}, found {url}")
+
+
+def _url_forms() -> str:
+    return " or ".join(f"{scheme}://HOST:PORT" for feature in features() for scheme in feature.engines)

@@ -12,7 +12,7 @@ from pathlib import Path
 from perfkit import bounded
 from perfkit.config import check_expanded
 from perfkit.errors import UsageError
-from perfkit.repo.caches import digest_of, keep_reports
+from perfkit.repo.files import digest_of, keep_reports
 
 # Files below these are devices or pipes of some process: they are written to and never replaced.
 _STREAMS = (Path("/dev"), Path("/proc"))

@@ -18,8 +18,8 @@ from perfkit.agent.counters.torch_adapter import Compilation, read_compilation
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError
 from perfkit.identity import fingerprint, new_run_id, short_run_id, utc_now
+from perfkit.ledger.recording import RunFacts
 from perfkit.ledger.remote import Mirror, mirror_at
-from perfkit.ledger.rows import RunFacts
 from perfkit.ledger.store import Ledger
 from perfkit.model import STEP_TIME, WALL_TIME, Balance, Benchmark, Commit, Machine, Metric, Outcome
 from perfkit.model.counters import count_outcomes

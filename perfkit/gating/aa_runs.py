@@ -24,10 +24,14 @@ from perfkit.model.calibration import (
 )
 from perfkit.model.comparisons import UNDECIDED, Comparison, LaunchPair, Policy, Verdict
 from perfkit.model.policies import CalibrationPolicy, judged_policy
-from perfkit.stats.components import variance_components
 from perfkit.stats.distributions import lower_bound, upper_bound
 from perfkit.stats.interval import log_ratios, widening
-from perfkit.stats.planning import decidable_margin, expected_half_width, minimum_detectable_effect
+from perfkit.stats.planning import (
+    decidable_margin,
+    expected_half_width,
+    minimum_detectable_effect,
+    variance_components,
+)
 
 _ACCUSING = ("REGRESSED", "IMPROVED")
 _UNMEASURED = ("FAILED", "TIMEOUT", "MISSING", "CHANGED")

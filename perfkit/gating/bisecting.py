@@ -30,7 +30,7 @@ from perfkit.model.bisection import (
     Suspect,
 )
 from perfkit.model.counters import NEWS_OF_INSTRUCTIONS
-from perfkit.model.differences import Section
+from perfkit.model.profiles import Section
 from perfkit.repo.commits import CommitChange, CommitRange, author_of, changes_of, diff_stat
 from perfkit.stats.bisection import (
     Conclusion,

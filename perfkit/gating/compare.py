@@ -62,10 +62,9 @@ from perfkit.ledger.recording import Run
 from perfkit.ledger.remote import shown_place
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Benchmark, Row, Source
-from perfkit.model.comparisons import Comparison, ExactComparison, MeasuringEdit
+from perfkit.model.comparisons import Comparison, ComparisonProgress, ExactComparison, MeasuringEdit
 from perfkit.model.counters import IMPORT_TIME, IMPORTS, PEAK_RESIDENT, is_count
 from perfkit.model.policies import CalibrationPolicy, GatePolicy, JudgedPolicy, Rehearsal
-from perfkit.model.progress import ComparisonProgress
 from perfkit.repo.environments import installed_facts
 from perfkit.runner.commands import fixed_environment
 from perfkit.runner.lockstep.launch import schedule

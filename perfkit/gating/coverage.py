@@ -20,9 +20,8 @@ from perfkit.gating.sides import OpenSides
 from perfkit.gating.survey import Survey
 from perfkit.model import SIDES, Side
 from perfkit.model.comparisons import ChangeCoverage
-from perfkit.repo.caches import is_report
 from perfkit.repo.checkout import subfolder
-from perfkit.repo.files import differing_files, has_replaced, original
+from perfkit.repo.files import differing_files, has_replaced, is_report, original
 from perfkit.runner.lockstep.tracing import NotTracedError, trace_sides
 
 # Tracing may take this share of what the budget has left, a larger one where only bodies of functions differ,

@@ -19,8 +19,7 @@ from perfkit.gating.judge import pair_location
 from perfkit.gating.run import LockstepLaunches, SequentialComparison
 from perfkit.gating.sides import OpenSides
 from perfkit.gating.survey import Survey
-from perfkit.model.comparisons import Comparison, Doubt, MeasuringEdit, Policy, Verdict
-from perfkit.model.progress import Quiet
+from perfkit.model.comparisons import Comparison, Doubt, MeasuringEdit, Policy, Quiet, Verdict
 from perfkit.repo.files import OUTPUTS, has_replaced, original, overlay, put_file, remove_file, restore
 from perfkit.runner.lockstep.launch import schedule
 

@@ -20,10 +20,9 @@ from perfkit.gating.sides import OpenSides
 from perfkit.gating.survey import Survey
 from perfkit.identity import short_run_id
 from perfkit.model import ABSENT, COLD_AUTOTUNING, COLD_COMPILING, COLD_START, SIDES, Row, Side
-from perfkit.model.comparisons import Comparison, ExactComparison, Explanation
-from perfkit.model.differences import Section
+from perfkit.model.comparisons import Comparison, ComparisonProgress, ExactComparison, Explanation
 from perfkit.model.policies import What
-from perfkit.model.progress import ComparisonProgress
+from perfkit.model.profiles import Section
 from perfkit.model.readings import Reading
 from perfkit.profiling.diff.difference import findings_beside
 from perfkit.profiling.diff.functions import Lines, Work, changed_only, find_suspect, function_section

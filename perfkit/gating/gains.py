@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from perfkit.gating.counters import measure_imports
 from perfkit.gating.judge import is_faster
-from perfkit.gating.results import doubts_of_new_inputs
+from perfkit.gating.results import Look, doubts_of_new_inputs, look_closer
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.model import SIDES, Side
 from perfkit.model.comparisons import Comparison, Doubt, DoubtKind
-from perfkit.runner.lockstep.closer import Look, look_closer
 from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.units import human_seconds
 

@@ -30,9 +30,8 @@ from perfkit.gating.rules import ComparedBenchmark
 from perfkit.gating.run import BenchmarkState
 from perfkit.model import WALL_TIME, Benchmark, Row
 from perfkit.model.comparisons import UNDECIDED, KnownFrom, LaunchPair, PlannedBenchmark, Policy, Verdict
-from perfkit.stats.components import pooled_spread
 from perfkit.stats.interval import trimmed_variance, widening
-from perfkit.stats.planning import deciding_look, minimum_detectable_effect
+from perfkit.stats.planning import deciding_look, minimum_detectable_effect, pooled_spread
 
 # A launch of a benchmark of short calls usually takes this many seconds, with its share of what all
 # benchmarks have in common. It is assumed where no gate on this machine is in the ledger.

@@ -19,9 +19,8 @@ from perfkit.gating.rules import ComparedBenchmark
 from perfkit.gating.survey import prove_code
 from perfkit.identity import utc_now
 from perfkit.model import SIDES, Side
-from perfkit.model.comparisons import UNDECIDED, Comparison, LaunchPair, Policy, Verdict
+from perfkit.model.comparisons import UNDECIDED, Comparison, ComparisonProgress, LaunchPair, Policy, Verdict
 from perfkit.model.policies import Disturbance
-from perfkit.model.progress import ComparisonProgress
 from perfkit.runner.lockstep.launch import (
     UNPROVEN_IN_A_ROW,
     Failure,
@@ -34,8 +33,7 @@ from perfkit.runner.lockstep.launch import (
 from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.turns import LoopPlan, Timing
 from perfkit.runner.machine.devices import THROTTLED, DeviceState, passage
-from perfkit.stats.components import shared_variance
-from perfkit.stats.planning import launches_per_generation
+from perfkit.stats.planning import launches_per_generation, shared_variance
 
 # Where, in most launches, the slowest round takes this many times as long as the fastest, the cause is not
 # the machine's noise.

@@ -34,14 +34,14 @@ from perfkit.agent.clock import (
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
 from perfkit.identity import new_run_id, short_run_id, utc_now
+from perfkit.ledger.recording import RunFacts, outcomes_of
 from perfkit.ledger.remote import ledger_folder
-from perfkit.ledger.rows import RunFacts, outcomes_of
 from perfkit.ledger.store import Ledger
 from perfkit.model import WALL_TIME, Benchmark, Outcome, Placement, Row, RowPolicy
 from perfkit.repo.commits import read_commit
 from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.runner.targets import function_version
-from perfkit.stats.warm_up import warm_from
+from perfkit.stats.summary import warm_from
 from perfkit.units import counted, human_seconds
 
 Parameters = ParamSpec("Parameters")

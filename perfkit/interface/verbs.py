@@ -13,7 +13,7 @@ from perfkit.choices import FailOn, Inconclusive, check_seed
 from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS
 from perfkit.model import ProfileSummary
 from perfkit.model.comparisons import GateReport, Verdict
-from perfkit.model.differences import Difference
+from perfkit.model.profiles import Difference
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -15,7 +15,6 @@ import pyarrow as pa
 from perfkit.errors import LedgerError, UsageError
 from perfkit.extras import need
 from perfkit.ledger.files import OnStep, ignore_log, list_files, run_stem, write_table
-from perfkit.ledger.history.same_code import Kind
 from perfkit.ledger.queries import Meant, Questions
 from perfkit.ledger.recording import Run
 from perfkit.ledger.remote import check_store, put_published, upload_compacted
@@ -33,8 +32,7 @@ from perfkit.model import (
     Row,
     RunSummary,
 )
-from perfkit.model.change_log import Measured, Measurements
-from perfkit.model.history import Trend
+from perfkit.model.history import Kind, Measured, Measurements, Trend
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,7 +3,6 @@
 Times are in seconds and UTC, sizes in bytes; ``None`` means "not known", never 0.
 """
 
-from perfkit.model.memory import LineMemory, MemoryProfile
 from perfkit.model.profiles import (
     Balance,
     LineTime,
@@ -18,7 +17,7 @@ from perfkit.model.profiles import (
     RoleProfile,
     Straggler,
 )
-from perfkit.model.readings import PHASES
+from perfkit.model.readings import PHASES, LineMemory, MemoryProfile
 from perfkit.model.results import (
     ABSENT,
     COLD_AUTOTUNING,

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
 
-from perfkit.model.comparisons import ExactComparison, Explanation
-from perfkit.model.progress import Log
+from perfkit.model.comparisons import ExactComparison, Explanation, Log
 from perfkit.model.results import Benchmark, Commit, Environment, Machine, Metric
 
 Answer = Literal["found", "no change", "undecided"]

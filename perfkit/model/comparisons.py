@@ -6,13 +6,13 @@ import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal
+from typing import Literal, Protocol
 
 from perfkit.agent.counters.model import INSTRUCTIONS
 from perfkit.choices import FailOn, Inconclusive
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED, EXIT_USAGE
 from perfkit.model import Benchmark, Commit, Environment, Machine, Metric, Side
-from perfkit.model.differences import Part, Section
+from perfkit.model.profiles import Part, Section
 
 # The file on both sides by which a target is compared that no file of benchmarks names.
 TARGET_FILE = "perfkit_target.py"
@@ -536,3 +536,40 @@ class Acceptance:
 def is_placeholder(reason: str) -> bool:
     """Return whether a reason is what an offered line has in its place, so that nobody gave one."""
     return reason.strip().casefold() in _PLACEHOLDERS
+
+
+class Log(Protocol):
+    """Receives sentences on what is done."""
+
+    def info(self, text: str) -> None:
+        """Report a stage that begins, or the result of one."""
+
+
+class Progress(Log, Protocol):
+    """Receives sentences on what is done, and the share that is done."""
+
+    def advance(self, share: float) -> None:
+        """Report which share of the work is done, from 0 to 1."""
+
+
+class ComparisonProgress(Log, Protocol):
+    """Receives the state of a comparison, between launches only: nothing may run while something is timed."""
+
+    def begin(self, title: str) -> None:
+        """Report what is compared."""
+
+    def update(self, states: Sequence[Comparison], elapsed_s: float, left_s: float | None) -> None:
+        """Report the benchmarks, the seconds passed, and those left of the budget (None without one)."""
+
+
+class Quiet:
+    """Receives the state of a comparison and shows nothing."""
+
+    def begin(self, title: str) -> None:
+        """Pass nothing on."""
+
+    def info(self, text: str) -> None:
+        """Pass nothing on."""
+
+    def update(self, states: Sequence[Comparison], elapsed_s: float, left_s: float | None) -> None:
+        """Pass nothing on."""

@@ -1,15 +1,15 @@
-"""A history over many commits: trends with their change points, and alarms."""
+"""A history over many commits: trends with change points, alarms, the change log, and same code."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from perfkit.model.change_log import GateRatio
-from perfkit.model.results import Machine, Metric
+from perfkit.model.results import Environment, Machine, Metric, meant_by
 
 # The cause of a change point: the commits in its range, other software, or the machine.
 Cause = Literal["code", "environment", "machine"]
@@ -251,3 +251,195 @@ class Moved:
     def size(self) -> float:
         """How far it moved on the log scale, to either side."""
         return abs(math.log(self.ratio))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A heading and the benchmark below it, a node id or the end of one; ``picture`` shows its trend."""
+
+    title: str
+    benchmark: str
+    picture: str | None = None
+
+    def shows(self, name: str) -> bool:
+        """Return whether this column is about the benchmark of that name."""
+        return bool(meant_by(self.benchmark, (name,)))
+
+
+class Measured(NamedTuple):
+    """What one launch measured of a benchmark at one commit: ``mean`` and ``sd`` in seconds per call.
+
+    ``compared`` is False where a gate only found that its sides differ, which is no failure. At the commit
+    ``same_as`` the benchmark runs the same code.
+    """
+
+    run_id: str
+    recorded_at: datetime
+    source: str
+    commit: str
+    subject: str | None
+    commit_time: datetime | None
+    machine_id: str
+    env_id: str
+    benchmark: str
+    version: str
+    side: str | None
+    launch: int
+    block: int | None
+    status: str
+    message: str | None
+    n: int
+    mean: float | None
+    sd: float | None
+    same_as: str | None
+    compared: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurements:
+    """What launches measured, in the order of recording; ``dirty_runs`` are left out."""
+
+    measured: tuple[Measured, ...]
+    machines: Mapping[str, Machine] = field(default_factory=dict)
+    environments: Mapping[str, Environment] = field(default_factory=dict)
+    dirty_runs: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratio:
+    """A ratio head / base; ``standard_error`` is in units of the ratio, None for one pair."""
+
+    value: float
+    standard_error: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateRatio:
+    """A gate's ratio head / base with its interval; ``alpha`` is of all intervals and looks together."""
+
+    ratio: float
+    low: float
+    high: float
+    alpha: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """What one commit measured of one column: ``mean`` and ``sd`` in seconds per call.
+
+    ``ratio`` is this commit / the row before, if one run measured both; of a gate it is ``gate``. ``failure``
+    is why there is no number, ``other_version`` whether the benchmark's source was another one than now. The
+    commit ``same_as``, a measured one if there is any, runs the same code as this one, which is not measured.
+    """
+
+    mean: float | None = None
+    sd: float | None = None
+    launches: int = 0
+    ratio: Ratio | None = None
+    gate: GateRatio | None = None
+    failure: str | None = None
+    env_id: str | None = None
+    other_version: bool = False
+    same_as: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One commit's row."""
+
+    commit: str
+    description: str
+    cells: tuple[Cell | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """The log of one machine, oldest commit first."""
+
+    machine: Machine
+    environments: tuple[Environment, ...]
+    columns: tuple[Column, ...]
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeLog:
+    """The whole log; ``dirty_runs`` were measured on uncommitted changes and are left out."""
+
+    tables: tuple[Table, ...]
+    dirty_runs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """What the log has to know about commits, by their hashes: place in history, and people's own notes."""
+
+    order: Mapping[str, int]
+    notes: Mapping[str, str]
+
+
+class Kind(NamedTuple):
+    """Within what a pair of commits holds."""
+
+    benchmark: str
+    version: str
+    machine_id: str
+    env_id: str
+    overlay: str | None = None
+
+
+@dataclass(frozen=True)
+class SameCode:
+    """The commits that run the same code, by kind: each commit with all of its group."""
+
+    groups: dict[Kind, dict[str, frozenset[str]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[Kind, str, str]]) -> SameCode:
+        """Join pairs of commits into groups."""
+        same = cls()
+        for pair in pairs:
+            same.join(*pair)
+        return same
+
+    def join(self, kind: Kind, one: str, other: str) -> None:
+        """Note that two commits run the same code."""
+        joined = self.group(kind, one) | self.group(kind, other)
+        self.groups.setdefault(kind, {}).update(dict.fromkeys(joined, joined))
+
+    def group(self, kind: Kind, sha: str) -> frozenset[str]:
+        """Return the commits that run the same code as one, with itself."""
+        return self.groups.get(kind, {}).get(sha, frozenset({sha}))
+
+    def nearest(
+        self, kind: Kind, sha: str, measured: Mapping[str, object], place: Callable[[str], float]
+    ) -> str | None:
+        """Return the nearest commit that runs the same code as one, a ``measured`` commit if possible."""
+        group = self.group(kind, sha) - {sha}
+        return min(
+            group.intersection(measured) or group,
+            key=lambda one: (abs(place(one) - place(sha)), one),
+            default=None,
+        )
+
+    def acquitted(
+        self,
+        kind: Kind,
+        first: str,
+        last: str,
+        commits_of: Callable[[str, str], frozenset[str] | None],
+        place: Callable[[str], float],
+    ) -> frozenset[str]:
+        """Return the commits after the first, up to the last, that made no change between the two.
+
+        Commits between two that run the same code made none together.
+        """
+        found: set[str] = set()
+        groups = frozenset(self.groups.get(kind, {}).values())
+        inside = (commits_of(first, last) if groups else None) or frozenset()
+        for group in groups:
+            own = sorted(group & (inside | {first}), key=place)
+            whole = commits_of(own[0], own[-1]) if own else frozenset()
+            parts = [whole] if whole is not None else itertools.starmap(commits_of, itertools.pairwise(own))
+            found.update(*filter(None, parts))
+        return inside & found

@@ -1,16 +1,15 @@
-"""The results of profiling a training loop: its passes, its functions, and the summary that is saved."""
+"""The results of profiling a training loop: passes, functions, samples, summary, and differences."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
 from perfkit.agent.counters.model import Counts
-from perfkit.model.memory import MemoryProfile, PhaseMemory
-from perfkit.model.readings import PHASES, OperatorTime, WaitTime
+from perfkit.model.readings import PHASES, MemoryProfile, OperatorTime, PhaseMemory, WaitTime
 from perfkit.model.results import Commit, Environment, Machine
 
 PassName = Literal["clean", "balance", "counts", "cprofile", "torch", "lines", "memory"]
@@ -269,3 +268,170 @@ class ProfileSummary:
 
 def _ratio(above: float | None, below: float | None) -> float | None:
     return above / below if above is not None and below else None
+
+
+# What of torch is on the stack of a sample; the outermost one decides.
+DATA, COMPILING, UPDATE, BACKWARD, MODEL = "data", "compiling", "optimizer", "backward", "model"
+# What the innermost own line called, where that shows what it does.
+WAIT, LOGGING, COPY, LIBRARY = "wait", "logging", "copy", "library"
+_PHASES = (
+    ("torch/utils/data/", DATA),
+    ("torch/optim/", UPDATE),
+    ("torch/autograd/__init__.py", BACKWARD),
+    ("torch/nn/modules/module.py", MODEL),
+)
+_COMPILER = "torch/_dynamo/convert_frame.py"
+_INNER = (
+    *(
+        (f"/{name}/", LOGGING)
+        for name in ("logging", "tensorboard", "tensorboardX", "wandb", "mlflow", "json")
+    ),
+    ("/tqdm/", LOGGING),
+    ("torch/serialization.py", LOGGING),
+    ("/copy.py", COPY),
+    *((f"/{name}", WAIT) for name in ("multiprocessing/", "selectors.py", "threading.py", "queue.py")),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnLine:
+    """A line of the user's own code, in the function that it belongs to."""
+
+    file: str
+    line: int
+    function: str
+    text: str = ""
+
+    @property
+    def place(self) -> str:
+        """The line as people write it."""
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineSample:
+    """The seconds at one stack of own ``lines``, innermost first, in each block of steps.
+
+    ``phase`` is the outermost part of torch on the stack, ``inner`` the library that the innermost own line
+    called. ``no_grad`` means that gradients were off.
+    """
+
+    lines: tuple[OwnLine, ...]
+    phase: str
+    inner: str
+    no_grad: bool
+    seconds: tuple[float, ...]
+
+    @property
+    def total_s(self) -> float:
+        """The seconds of all blocks."""
+        return sum(self.seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopSamples:
+    """Where the time of a loop's steps went, in blocks of ``block_steps`` steps after the set-up.
+
+    ``worker_samples`` are of the loader's processes, for all of their ``worker_batches``. ``trials`` have the
+    ratios of a changed part's time to the present one, measured by turns; ``facts`` are of the loop's set-up.
+    """
+
+    block_s: tuple[float, ...]
+    block_steps: int
+    samples: tuple[LineSample, ...]
+    worker_samples: tuple[LineSample, ...] = ()
+    worker_batches: int = 0
+    trials: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step, everything between two ends of steps included."""
+        return sum(self.block_s) / (len(self.block_s) * self.block_steps)
+
+
+def part_of_library(file: str) -> tuple[str, str]:
+    """Return the part of torch that a file is of, or "", and what a call of it from own code does."""
+    phase = next((name for part, name in _PHASES if part in file), "")
+    inner = next((name for part, name in _INNER if part in file), LIBRARY)
+    return COMPILING if file.endswith(_COMPILER) else phase, inner
+
+
+# Both profiles are divided by the number of these, so that they describe equal work.
+Unit = Literal["step", "sample", "whole run", "call"]
+PartKind = Literal["own code", "library", "wait", "phase", "operator", "kernel", "worker"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amount:
+    """The time of something on both sides in seconds per unit of work, and its calls per unit where known."""
+
+    base_s: float
+    head_s: float
+    base_calls: float | None = None
+    head_calls: float | None = None
+
+    @property
+    def moved_s(self) -> float:
+        """Head less base."""
+        return self.head_s - self.base_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One part of a whole, with its own parts, the most moved first; ``was`` is its name on base."""
+
+    name: str
+    kind: PartKind
+    amount: Amount
+    place: str = ""
+    was: str = ""
+    through: tuple[Part, ...] = ()
+
+
+def most_moved_first(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Return the parts sorted by how far they moved, in either direction."""
+    return tuple(sorted(parts, key=lambda part: -abs(part.amount.moved_s)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """One way to divide a step, or a whole run: parts that add up to it together with the remainder."""
+
+    title: str
+    whole: Amount
+    parts: tuple[Part, ...]
+
+    @property
+    def remainder_s(self) -> float:
+        """The seconds of the whole's move that no part explains."""
+        return self.whole.moved_s - sum(part.amount.moved_s for part in self.parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Two profiles compared per ``unit`` of equal work; ``ratio`` is of steps without a profiler."""
+
+    base: str
+    head: str
+    unit: Unit
+    whole: Amount
+    sections: tuple[Section, ...]
+    findings: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    ratio: RatioInterval | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlameFrame:
+    """A function along one path of callers: ``amount`` with all that it called, ``own`` without.
+
+    ``own`` includes calls too small for a frame; ``was`` is its name on base.
+    """
+
+    name: str
+    place: str
+    amount: Amount
+    own: Amount
+    was: str = ""
+    inner: tuple[FlameFrame, ...] = ()

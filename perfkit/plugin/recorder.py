@@ -41,9 +41,8 @@ from perfkit.errors import EXIT_INTERNAL, EXIT_NOT_MEASURED, LedgerError, Perfki
 from perfkit.identity import new_run_id, source_version, utc_now
 from perfkit.internal_error import internal_error_lines, notes_of
 from perfkit.invocation import ended_like_ctrl_c, signals_put_off
-from perfkit.ledger.recording import Run, recover_leftovers
+from perfkit.ledger.recording import Run, RunFacts, outcomes_of, recover_leftovers
 from perfkit.ledger.remote import ledger_folder, shown_place
-from perfkit.ledger.rows import RunFacts, outcomes_of
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Commit, Machine, Outcome, Row, RowPolicy, Status
 from perfkit.model.counters import count_outcomes, is_count
@@ -53,7 +52,7 @@ from perfkit.repo.commits import check_not_nested, read_commit
 from perfkit.report.console import visible, visible_lines
 from perfkit.runner.machine.devices import DeviceState, Passage, own_devices, passage
 from perfkit.runner.machine.facts import read_environment, read_machine
-from perfkit.stats.warm_up import WarmUp
+from perfkit.stats.summary import WarmUp
 
 
 @dataclass(frozen=True, kw_only=True)

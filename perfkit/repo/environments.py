@@ -30,8 +30,7 @@ from perfkit.bounded import read_text
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.identity import fingerprint
 from perfkit.model import ABSENT, PACKAGE, SIDES, Side
-from perfkit.repo.caches import caches
-from perfkit.repo.files import describe_folder, hash_files, source_names
+from perfkit.repo.files import caches, describe_folder, hash_files, source_names
 from perfkit.repo.git import outside_repository, try_git
 from perfkit.runner.commands import SAFE_PATH, Interpreter, run_command, tail_of
 from perfkit.temporary import remove_folder, temporary_folder

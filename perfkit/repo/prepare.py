@@ -20,8 +20,7 @@ from perfkit.bounded import read_text
 from perfkit.errors import ConfigError, RepositoryError, SideNotMeasuredError
 from perfkit.identity import fingerprint
 from perfkit.model import Side
-from perfkit.repo.caches import caches
-from perfkit.repo.files import hash_files, place_inside
+from perfkit.repo.files import caches, hash_files, place_inside
 from perfkit.repo.git import list_with_git, outside_repository, try_git
 from perfkit.runner.commands import run_command
 from perfkit.temporary import temporary_folder

@@ -20,12 +20,11 @@ from perfkit.model.bisection import (
 )
 from perfkit.model.counters import TITLES
 from perfkit.report.console import visible
-from perfkit.report.counts import amount_text, signed_amount
 from perfkit.report.explain import listed, section_rows, section_table
 from perfkit.report.markdown_table import code, escape
 from perfkit.report.names import spaced
 from perfkit.report.progress import Drawn, live_on
-from perfkit.units import counted, human_seconds
+from perfkit.units import amount_text, counted, human_seconds, signed_amount
 
 _SHA_DIGITS = 10
 _MOST_LISTED = 8

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from perfkit.model import Environment, Machine
-from perfkit.model.change_log import Cell, ChangeLog, GateRatio, Ratio, Table
+from perfkit.model.history import Cell, ChangeLog, GateRatio, Ratio, Table
 from perfkit.report.markdown_table import escape, table_head, table_row
 from perfkit.units import counted
 

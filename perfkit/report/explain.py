@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perfkit.model import SIDES, Side
-from perfkit.model.differences import Amount, Difference, FlameFrame, Part, Section, Unit, most_moved_first
+from perfkit.model.profiles import Amount, Difference, FlameFrame, Part, Section, Unit, most_moved_first
 from perfkit.report.chart import DARK, LIGHT, PART_COLOURS, REST_COLOUR
 from perfkit.report.markdown_table import cell_code, escape, table_head, table_row
 from perfkit.report.names import Folded, named_table, spaced, without_folders

@@ -15,12 +15,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from perfkit.invocation import follow_up
-from perfkit.model.change_log import GateRatio
 from perfkit.model.history import (
     Cause,
     ChangePoint,
     CommitFacts,
     Creep,
+    GateRatio,
     HistoryReport,
     Moved,
     Rise,
@@ -29,9 +29,8 @@ from perfkit.model.history import (
 )
 from perfkit.model.results import WALL_TIME, Metric
 from perfkit.report.console import visible
-from perfkit.report.counts import amount_text
 from perfkit.report.names import BrokenName, columns_table, short_names, spaced
-from perfkit.units import counted, human_percent, listed
+from perfkit.units import amount_text, counted, human_percent, listed
 
 # Beyond these a change is a factor: "+950 %" is harder to picture than "×10.5".
 _LARGEST_IN_PERCENT, _SMALLEST_IN_PERCENT = 3.0, 0.2

@@ -10,10 +10,9 @@ from rich.table import Table
 from perfkit.invocation import follow_up
 from perfkit.model import WALL_TIME, Outcome, Row, RunSummary
 from perfkit.model.upkeep import Action, Compaction, Merge, Part, Problem, Repair, Verification
-from perfkit.report.counts import amount_text
 from perfkit.report.names import BrokenName, columns_table
 from perfkit.stats.summary import summary_of
-from perfkit.units import counted, human_bytes
+from perfkit.units import amount_text, counted, human_bytes
 
 _ID_DIGITS = 8
 _SHA_DIGITS = 7

@@ -9,11 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from perfkit.model import LineMemory, MemoryProfile
-from perfkit.model.memory import MemoryDifference, MemoryPart, MemorySnapshot, PhaseMemory
+from perfkit.model.readings import MemoryDifference, MemoryPart, MemorySnapshot, PhaseMemory
 from perfkit.profiling.read.memory import own_place
-from perfkit.report.counts import signed_amount
 from perfkit.report.names import Folded, named_table
-from perfkit.units import counted, human_bytes
+from perfkit.units import counted, human_bytes, signed_amount
 
 _MOST_LINES = 8
 # A line that grows by less is not worth a sentence of its own.

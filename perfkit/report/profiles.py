@@ -20,11 +20,10 @@ from perfkit.model import ABSENT, Balance, PassName, PassSummary, ProfileEntry, 
 from perfkit.model.counters import SYNCS, TITLES
 from perfkit.model.readings import DATA, RANKS, DeviceTime, FunctionTime, IdleCause, OperatorTime, Reading
 from perfkit.profiling.read.summary_file import reading_of
-from perfkit.report.counts import amount_text
 from perfkit.report.markdown_table import cell_code, code, escape, table_head, table_row
 from perfkit.report.memory import line_memory_views, phase_memory_table
 from perfkit.report.names import Folded, named_table, spaced, without_folders
-from perfkit.units import counted, human_calls, human_percent, human_seconds
+from perfkit.units import amount_text, counted, human_calls, human_percent, human_seconds
 
 _ENTRIES = 10
 _NAME_COLUMNS = 40

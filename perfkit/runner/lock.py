@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,8 @@ import msgspec
 from perfkit.agent.processes import read_process
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.invocation import Invocation
+from perfkit.repo.leftovers import sweep
+from perfkit.runner.machine.facts import check_proc
 from perfkit.units import human_seconds
 
 FOLDER_VARIABLE = "PERFKIT_LOCK_FOLDER"
@@ -176,3 +179,22 @@ def _holder_text(path: Path) -> str:
     elif process is not None and process.is_stopped:
         facts.append(f"stopped: `kill -CONT {holder.pid}` lets it go on")
     return f"{holder.short} ({', '.join(facts)})"
+
+
+_holds_machine = ContextVar("holds_machine", default=False)
+
+
+@contextmanager
+def measuring(log: Callable[[str], None], *, wait_s: float | None) -> Iterator[float]:
+    """Hold the machine for this and inner commands, and yield the seconds of waiting for another perfkit."""
+    if _holds_machine.get():
+        yield 0.0
+        return
+    check_proc()
+    with machine_lock(log=log, wait_s=wait_s) as waited_s:
+        sweep(log)
+        held = _holds_machine.set(True)
+        try:
+            yield waited_s
+        finally:
+            _holds_machine.reset(held)

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfkit.agent import loading
-from perfkit.agent.functions import source_of
-from perfkit.agent.loading import TargetError, compile_script, is_script, script_call
+from perfkit.agent import functions
+from perfkit.agent.functions import TargetError, compile_script, is_script, script_call, source_of
 from perfkit.agent.provenance import STARTED, foreign_modules
 from perfkit.bounded import read_bytes
 from perfkit.errors import UsageError
@@ -248,7 +247,7 @@ def load_target(place: str, *, change_code: CodeChange) -> LoadedTarget:
 def load_function(place: str) -> Callable[..., object]:
     """Return the function or method at "package.module:name"."""
     try:
-        return loading.load_function(place)
+        return functions.load_function(place)
     except TargetError as error:
         raise UsageError(str(error)) from None
 

@@ -180,9 +180,3 @@ def test_a_scripts_own_options_and_results_are_found(project: ExperimentProject)
     found = {tuple(one["responses"][name] for name in names) for one in json.loads(out)["trials"]}
     # An accuracy above 1 is a percentage.
     assert {(0.045, 0.5, 0.25), (0.085, 0.5, 0.25)} == found
-
-    (project.root / "script.toml").write_text(OF_SCRIPT.replace("accuracy (", "no such thing ("))
-    code, _, err = project.run("run", "script.toml")
-
-    assert 2 == code
-    assert "mend [returned]" in err

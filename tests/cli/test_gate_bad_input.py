@@ -92,18 +92,6 @@ def test_a_marker_that_is_not_understood_is_named(tmp_path: Path) -> None:
     assert "tests/test_speed.py::test_a: the marker perfkit(margn=5%) is not understood" in gated.stderr
 
 
-def test_collecting_that_breaks_pytest_is_exit_code_4(tmp_path: Path) -> None:
-    made = git_project(tmp_path, FILES)
-    made.commit({"conftest.py": "import nowhere\n"})
-
-    gated = made.gate()
-
-    assert 4 == gated.exit_code
-    assert "collect the benchmarks of head: ModuleNotFoundError: No module named 'nowhere'" in gated.stderr
-    assert "pip install nowhere" in gated.stderr
-    assert "Traceback" not in gated.stderr
-
-
 # The benchmark signals when its n-th launch runs, and is still running when the signal comes.
 WAITING = """
 import os, threading

@@ -212,7 +212,9 @@ def test_a_benchmark_without_changed_code_is_not_timed(project: GitProject) -> N
     assert gated.exit_code == judged.exit_code
 
 
-def test_where_nothing_changed_runs_the_first_line_states_it(project: GitProject, tmp_path: Path) -> None:
+def test_where_nothing_changed_runs_the_gate_passes_or_fails_as_asked(
+    project: GitProject, tmp_path: Path
+) -> None:
     project.commit(_app(other=20 * SLOWER))
 
     gated = project.gate("--base", "HEAD^", *FAST)
@@ -224,11 +226,6 @@ def test_where_nothing_changed_runs_the_first_line_states_it(project: GitProject
     assert 0 == gated.exit_code
     (one,) = gated.report["coverage"]["functions"]
     assert ("other", "app.py", "never") == (one["name"], one["file"], one["runs"])
-
-
-def test_uncovered_fails_where_that_is_asked_for(project: GitProject) -> None:
-    project.commit(_app(other=20 * SLOWER))
-
     assert 4 == project.gate("--base", "HEAD^", "--uncovered", "fail", *FAST).exit_code
 
 
@@ -281,15 +278,6 @@ def test_time_all_times_all(project: GitProject) -> None:
 
     assert not {"SAME CODE"} & {*gated.verdicts.values()}
     assert 2 == gated.report["coverage"]["same"]
-
-
-def test_a_setting_times_all(tmp_path: Path) -> None:
-    project = git_project(tmp_path, {BENCH: BENCHMARKS, **_app()})
-    project.commit(_app(other=20 * SLOWER))
-
-    gated = project.gate("--base", "HEAD^", *FAST)
-
-    assert not {"SAME CODE"} & {*gated.verdicts.values()}
 
 
 def test_equal_trees_are_timed(project: GitProject) -> None:

@@ -288,7 +288,9 @@ def test_a_base_that_cannot_be_collected_is_refused(tmp_path_factory: pytest.Tem
     assert (4, "") == (gated.exit_code, gated.stdout)
     assert "pytest could not collect the benchmarks of base: " in gated.stderr
     assert "No module named 'nowhere'" in gated.stderr
+    assert "pip install nowhere" in gated.stderr
     assert "accept" not in gated.stderr
+    assert "Traceback" not in gated.stderr
 
 
 def test_a_ledger_does_not_hide_benchmarks_that_lie_elsewhere(

@@ -361,7 +361,7 @@ def held():
     taken.close()
 
 @pytest.mark.perfkit(limit=4)
-def test_held(benchmark, held):
+def test_{way}(benchmark, held):
     benchmark.pedantic(steady, rounds=5, iterations=20)
 """
 WAYS = {
@@ -371,15 +371,16 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize(("way", "option"), [("port", ()), ("lock", ("--exact-only",)), ("wait", ())])
+@pytest.mark.parametrize(("ways", "option"), [(("port", "wait"), ()), (("lock",), ("--exact-only",))])
 def test_sides_that_need_the_same_run_one_after_the_other(
-    tmp_path: Path, way: str, option: tuple[str, ...]
+    tmp_path: Path, ways: tuple[str, ...], option: tuple[str, ...]
 ) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    taken = WAYS[way].format(port=port, lock=tmp_path / "suite.lock")
-    project = git_project(tmp_path, {"work.py": work(steady=10), "test_held.py": HELD.format(taken=taken)})
+    taken = {way: WAYS[way].format(port=port, lock=tmp_path / f"{way}.lock") for way in ways}
+    tests = {f"test_{way}.py": HELD.format(way=way, taken=text) for way, text in taken.items()}
+    project = git_project(tmp_path, {"work.py": work(steady=10), **tests})
     project.commit({"work.py": work(steady=60)})
 
     gated = project.gate("--budget", "60", *option)
@@ -387,5 +388,5 @@ def test_sides_that_need_the_same_run_one_after_the_other(
     assert "FAILED" not in gated.verdicts.values(), gated.stderr
     assert "TIMEOUT" not in gated.verdicts.values(), gated.stderr
     if not option:
-        assert {"test_held": "REGRESSED"} == gated.verdicts
+        assert {"test_port": "REGRESSED", "test_wait": "REGRESSED"} == gated.verdicts
         assert "as where both need the same port or lock file" in gated.notes

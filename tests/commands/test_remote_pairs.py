@@ -14,8 +14,7 @@ import pytest
 from gating import benchmark, git_project, work
 from synthetic import build_row
 
-from perfkit.commands.engines import PairPlan
-from perfkit.commands.tasks import Work, own_class, pack, run_of
+from perfkit.commands.tasks import Code, MachineClass, PairPlan, Task, Work, own_class, pack, run_of
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError
 from perfkit.features.cluster.engines import PairTerms, RemotePairMeter
@@ -25,7 +24,6 @@ from perfkit.gating.pairs import Wanted
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Environment, Metric, Outcome, Row
 from perfkit.model.policies import BisectPolicy
-from perfkit.model.tasks import Code, MachineClass, Task
 from perfkit.repo.commits import commit_range, find_benchmark
 
 FILE = "tests/test_speed.py"

@@ -10,7 +10,7 @@ import pytest
 
 from perfkit.commands.text_files import check_writable_place, read_text, replace_text, replace_texts
 from perfkit.errors import UsageError
-from perfkit.repo.caches import is_report
+from perfkit.repo.files import is_report
 
 
 def test_an_absent_file_reads_as_the_default(tmp_path: Path) -> None:

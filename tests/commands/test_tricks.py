@@ -15,7 +15,7 @@ from repositories import create_repository
 
 from perfkit.config import load_project
 from perfkit.features.tricks import command as tricks
-from perfkit.features.tricks.records import TrickCase
+from perfkit.features.tricks.trick import TrickCase
 from perfkit.ledger import recording
 from perfkit.ledger.policies import to_entries
 from perfkit.ledger.recording import Run

@@ -13,9 +13,8 @@ from forked_commands import run_here
 
 from perfkit.features.why.causes import WhyReport, report_of
 from perfkit.model import PassSummary
-from perfkit.model.samples import BACKWARD, DATA, MODEL, UPDATE, WAIT, LineSample, LoopSamples, OwnLine
-from perfkit.profiling.passes.changes import Trial
-from perfkit.profiling.passes.exchange import PassResult
+from perfkit.model.profiles import BACKWARD, DATA, MODEL, UPDATE, WAIT, LineSample, LoopSamples, OwnLine
+from perfkit.profiling.passes.exchange import PassResult, Trial
 
 pytestmark = pytest.mark.usefixtures("one_launcher")
 

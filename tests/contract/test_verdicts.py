@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.gating.recompute import judge_anew
-from perfkit.gating.rows import exact_comparisons_of
+from perfkit.gating.rows import exact_comparisons_of, judge_anew
 from perfkit.ledger.store import Ledger
 from perfkit.model import GATES
 from perfkit.model.comparisons import Estimate

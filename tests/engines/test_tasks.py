@@ -14,6 +14,8 @@ from repositories import Repository
 from synthetic import build_row
 
 from perfkit.commands.tasks import (
+    Code,
+    Task,
     decode,
     encode,
     file_name,
@@ -37,7 +39,6 @@ from perfkit.identity import short_run_id
 from perfkit.ledger.remote import ledger_folder
 from perfkit.ledger.soundness import check_file
 from perfkit.ledger.store import Ledger
-from perfkit.model.tasks import Code, Task
 from perfkit.repo.source import benchmark_files, benchmark_versions, commit_of_files
 
 BENCHMARKS = """

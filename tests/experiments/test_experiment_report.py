@@ -33,9 +33,9 @@ from perfkit.features.experiments.records import (
     ExperimentRecord,
     Response,
     Trial,
+    trial_outcomes,
 )
 from perfkit.features.experiments.report import effects_chart, experiment_document, experiment_view
-from perfkit.features.experiments.rows import trial_outcomes
 from perfkit.features.experiments.summary import (
     SAMPLE_RATE,
     crossover_sentences,

@@ -9,8 +9,14 @@ import pytest
 from experiment_records import PRECISIONS, PRECISIONS_AND_SIZES, synthetic_record
 from synthetic import build_row
 
-from perfkit.features.experiments.records import ExperimentRecord, Level
-from perfkit.features.experiments.rows import ExperimentPolicy, fingerprint_outcome, record_of, trial_outcomes
+from perfkit.features.experiments.records import (
+    ExperimentPolicy,
+    ExperimentRecord,
+    Level,
+    fingerprint_outcome,
+    record_of,
+    trial_outcomes,
+)
 from perfkit.model import Row
 
 SWITCHES: Mapping[str, Sequence[Level]] = {"pinned": (False, True), "workers": (2, 0, 10)}

@@ -31,9 +31,8 @@ from perfkit.features.exchange.command import csv_text, json_text
 from perfkit.features.exchange.formats import FORMATS, format_of, read
 from perfkit.features.exchange.records import commit_of, decode, metric_of, moment, rows_of, run_id_of
 from perfkit.features.experiments.definition import read_experiment
-from perfkit.features.experiments.records import Experiment
-from perfkit.features.experiments.rows import ExperimentPolicy
-from perfkit.features.tricks.records import Equivalence, TrickCase, TrickPolicy
+from perfkit.features.experiments.records import Experiment, ExperimentPolicy
+from perfkit.features.tricks.trick import Equivalence, TrickCase, TrickPolicy
 from perfkit.ledger.annotations import ACCEPTANCES, NOTES, Annotations, acceptances_for, read_notes
 from perfkit.ledger.files import begin_hidden_folder, write_table
 from perfkit.ledger.policies import from_entries, to_entries

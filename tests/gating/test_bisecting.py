@@ -11,7 +11,7 @@ import pytest
 from perfkit.errors import NotMeasuredError
 from perfkit.gating.bisecting import CountSearch, TimeSearch, growth, weigh
 from perfkit.model.bisection import SearchState
-from perfkit.model.differences import Amount, Part, Section
+from perfkit.model.profiles import Amount, Part, Section
 from perfkit.repo.commits import CommitChange
 from perfkit.stats.bisection import MeasuredPair, Rules
 

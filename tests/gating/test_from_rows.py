@@ -14,7 +14,7 @@ from perfkit.agent.counters.model import Cause, Count, Counts
 from perfkit.errors import LedgerError
 from perfkit.gating.judge import compare, joined_pairs
 from perfkit.gating.rows import comparison_of, exact_comparisons_of, pairs_of, policy_of
-from perfkit.ledger.rows import cold_start_values
+from perfkit.ledger.recording import cold_start_values
 from perfkit.model import TYPICAL_TIME, Benchmark, Metric, Placement, Row, Side, Status
 from perfkit.model.comparisons import LaunchPair, Policy, Verdict
 from perfkit.model.counters import count_outcomes, counts_of, is_count

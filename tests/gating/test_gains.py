@@ -14,14 +14,13 @@ from gains import FAKE, HONEST, Gain
 from gating import git_project
 
 from perfkit.config import AsvSuite
+from perfkit.gating.affected import notices_of
 from perfkit.gating.gains import doubts_of, is_unclear, take_imports, take_looks
-from perfkit.gating.noticing import notices_of
-from perfkit.gating.results import compare_calls, doubts_of_new_inputs
+from perfkit.gating.results import Look, compare_calls, doubts_of_new_inputs
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.model import SIDES, Benchmark, Side
 from perfkit.model.comparisons import Doubt
 from perfkit.repo.code_units import units_of
-from perfkit.runner.lockstep.closer import Look
 from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, run_launch
 from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
 from perfkit.runner.lockstep.untimed import CountedSides

@@ -17,7 +17,7 @@ from perfkit.errors import (
     EXIT_REGRESSED,
     LedgerError,
 )
-from perfkit.gating.recompute import recompute_gate
+from perfkit.gating.rows import recompute_gate
 from perfkit.ledger.recording import recover
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Commit, Environment, Placement, Row, Source

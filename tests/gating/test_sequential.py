@@ -15,9 +15,8 @@ from perfkit.gating.explain import disturbed_launches, doubtful_assumptions, why
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.gating.run import BenchmarkState, MeasuredLaunch, SequentialComparison
 from perfkit.model import Benchmark, Side
-from perfkit.model.comparisons import Comparison, LaunchPair, Policy
+from perfkit.model.comparisons import Comparison, LaunchPair, Policy, Quiet
 from perfkit.model.policies import Disturbance
-from perfkit.model.progress import Quiet
 from perfkit.runner.lockstep.launch import Failure, LaunchRecord, SideReport, Slot, schedule
 from perfkit.runner.lockstep.turns import LoopPlan, Timing
 

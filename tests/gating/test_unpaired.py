@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 from synthetic import build_row
 
-from perfkit.gating.unpaired import compare_unpaired, session_levels
+from perfkit.gating.judge import compare_unpaired, session_levels
 from perfkit.model import Row
 from perfkit.model.comparisons import Comparison, Policy
 from perfkit.stats.distributions import upper_bound

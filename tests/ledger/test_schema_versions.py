@@ -13,9 +13,8 @@ from ledger_rows import sourced
 from synthetic import build_row
 
 from perfkit.agent.counters.model import Cause
-from perfkit.features.experiments.records import Experiment, Factor, Fingerprint
-from perfkit.features.experiments.rows import ExperimentPolicy
-from perfkit.features.tricks.records import CheckedClaim, Equivalence, TrickCase, TrickPolicy, TricksRun
+from perfkit.features.experiments.records import Experiment, ExperimentPolicy, Factor, Fingerprint
+from perfkit.features.tricks.trick import CheckedClaim, Equivalence, TrickCase, TrickPolicy, TricksRun
 from perfkit.ledger.policies import from_entries, to_entries
 from perfkit.ledger.queries import read_table
 from perfkit.ledger.schema import SCHEMA_VERSION

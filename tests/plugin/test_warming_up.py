@@ -15,7 +15,7 @@ from synthetic import ENVIRONMENT, MACHINE
 from perfkit.agent.benchmark_fixture import Reading
 from perfkit.agent.clock import NOT_WARM, ColdStart, DeviceTimes
 from perfkit.identity import utc_now
-from perfkit.ledger.rows import RunFacts
+from perfkit.ledger.recording import RunFacts
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Commit
 from perfkit.plugin.recorder import SessionRecord, WarmedUp

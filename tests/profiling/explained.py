@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from perfkit.model.differences import Difference, Part
+from perfkit.model.profiles import Difference, Part
 from perfkit.model.readings import Call, FunctionKind, FunctionTime, Reading, StepTimes
 from perfkit.profiling.diff.attribution import Blame, blame, sink_of
 from perfkit.profiling.read.names import CodeNames

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from perfkit.agent.step_ends import StepEnds
+from perfkit.agent.training import StepEnds
 from perfkit.profiling.passes.balance import PhaseClock, hook_libraries, hook_torch
 
 
@@ -91,7 +91,7 @@ def test_what_follows_a_metric_is_no_loss(watch: Stopwatch) -> None:
         accuracy(logits.softmax(1), labels)
         watch.wait()
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
     found = _phases(train)

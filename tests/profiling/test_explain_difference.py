@@ -11,7 +11,7 @@ from explained import ITEM, LOCK, TO, TickClock, call, function, part, read_tabl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.model.differences import Difference
+from perfkit.model.profiles import Difference
 from perfkit.model.readings import FunctionTime, OperatorTime, PhaseTime, Reading, StepTimes
 from perfkit.profiling.diff.difference import explain, merged
 from perfkit.profiling.read.formats import read_bytes

@@ -14,7 +14,7 @@ from forked_commands import run_perfkit
 from snapshots import MIB, block, dumped, event, frames, segment, snapshot
 
 from perfkit.errors import UsageError
-from perfkit.model.memory import MemorySnapshot
+from perfkit.model.readings import MemorySnapshot
 from perfkit.profiling.read.formats import read_memory
 from perfkit.profiling.read.memory import explain_memory, own_place, read_snapshot
 

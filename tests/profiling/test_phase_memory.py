@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from perfkit.model.memory import PhaseMemory
+from perfkit.model.readings import PhaseMemory
 from perfkit.profiling.passes.balance import PhaseClock
 from perfkit.profiling.passes.memory import PeakWatch
 

@@ -14,13 +14,12 @@ from synthetic import ENVIRONMENT, MACHINE, build_row
 
 from perfkit.commands.text_files import replace_between_markers
 from perfkit.errors import ConfigError, UsageError
-from perfkit.gating.recompute import gate_ratio
-from perfkit.gating.rows import comparison_of
+from perfkit.gating.rows import comparison_of, gate_ratio
 from perfkit.ledger.history.change_log import build_change_log, most_measured
 from perfkit.ledger.store import Ledger
 from perfkit.model import TYPICAL_TIME, Environment, Machine, Row, Side, Source
-from perfkit.model.change_log import Cell, ChangeLog, Column, History
 from perfkit.model.comparisons import Policy, Verdict
+from perfkit.model.history import Cell, ChangeLog, Column, History
 from perfkit.model.policies import JudgedPolicy, judged_policy
 from perfkit.report.change_log import render_change_log
 

@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from perfkit.commands.show import read_profiles
 from perfkit.config import load_project
 from perfkit.model import Side
-from perfkit.model.differences import Amount, Difference, FlameFrame, Part, Section
+from perfkit.model.profiles import Amount, Difference, FlameFrame, Part, Section
 from perfkit.model.readings import Call, FunctionTime, Reading, StepTimes
 from perfkit.profiling.diff.difference import explain
 from perfkit.profiling.diff.flames import flames_of

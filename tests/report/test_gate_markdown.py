@@ -12,7 +12,7 @@ from synthetic import build_comparison, build_count, build_report
 
 from perfkit.model import Environment, Side
 from perfkit.model.comparisons import Explanation, GateReport, MovedCause, Need
-from perfkit.model.differences import Amount, Part, Section
+from perfkit.model.profiles import Amount, Part, Section
 from perfkit.repo.trailers import accepted_in
 from perfkit.report.gate.decision import next_step
 from perfkit.report.gate.markdown import annotation_lines, render_comment, render_without_report

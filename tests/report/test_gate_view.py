@@ -21,7 +21,7 @@ from perfkit.model.comparisons import (
     Policy,
     Verdict,
 )
-from perfkit.model.differences import Amount, Part, Section
+from perfkit.model.profiles import Amount, Part, Section
 from perfkit.report.gate.counters import counter_sections, counters_markdown
 from perfkit.report.gate.terminal import gate_view
 from perfkit.report.gate.wording import change_text, interval_text

@@ -7,8 +7,7 @@ from dataclasses import replace
 from rendered import check_golden, rendered
 from synthetic_history import step_of, trend
 
-from perfkit.model.change_log import GateRatio
-from perfkit.model.history import CommitFacts, Creep, HistoryReport, Shift, Silence
+from perfkit.model.history import CommitFacts, Creep, GateRatio, HistoryReport, Shift, Silence
 from perfkit.report.history import history_view
 
 WIDTH = 80

@@ -28,8 +28,15 @@ from perfkit.model import (
     RankProfile,
     RoleProfile,
 )
-from perfkit.model.memory import PhaseMemory
-from perfkit.model.readings import FunctionTime, OperatorTime, PhaseTime, Reading, StepTimes, WaitTime
+from perfkit.model.readings import (
+    FunctionTime,
+    OperatorTime,
+    PhaseMemory,
+    PhaseTime,
+    Reading,
+    StepTimes,
+    WaitTime,
+)
 from perfkit.profiling.read.summary_file import load_summary
 from perfkit.report.profiles import (
     index_markdown,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perfkit.model.calibration import Components
-from perfkit.stats.components import (
+from perfkit.stats.planning import (
     Spread,
     pooled_spread,
     sessions_to_decide,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.model import Benchmark, Outcome, Summary
-from perfkit.model.change_log import Ratio
+from perfkit.model.history import Ratio
 from perfkit.stats.summary import crossing, paired_ratio, summarise, summary_of
 
 positive = st.floats(min_value=1e-9, max_value=1e3)

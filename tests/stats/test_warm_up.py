@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from perfkit.stats.warm_up import WarmUp, warm_from
+from perfkit.stats.summary import WarmUp, warm_from
 
 
 def _noisy(levels: list[tuple[int, float]], *, sd: float = 0.005, seed: int = 1) -> list[float]:

@@ -92,7 +92,10 @@ def parameter() -> nn.Parameter:
     return made
 
 
-@pytest.mark.parametrize("name", NAMES)
+# The compiler takes its time.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "compile" else []) for name in NAMES]
+)
 def test_a_training_loop_takes_the_same_steps(
     name: str, brief: TrainingConfig, expected_losses: tuple[float, ...]
 ) -> None:

@@ -14,11 +14,13 @@ from torch import Tensor
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.features.tricks.equivalence import FirstStep, compare_sides, compare_steps
 from perfkit.features.tricks.loop import LoopLaunches
-from perfkit.features.tricks.records import Equivalence, Loop, TrickCase
 from perfkit.features.tricks.suite import node_of
 from perfkit.features.tricks.trick import (
+    Equivalence,
+    Loop,
     Pair,
     Trick,
+    TrickCase,
     best_pair,
     choose,
     choose_for_loop,

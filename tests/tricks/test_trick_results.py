@@ -13,9 +13,8 @@ from synthetic import ENVIRONMENT, MACHINE
 
 from perfkit.features.experiments.records import Level
 from perfkit.features.tricks.catalogue.operators import IDENTICAL
-from perfkit.features.tricks.records import Equivalence, TrickCase
 from perfkit.features.tricks.report import sizes_chart, tricks_document, tricks_view
-from perfkit.features.tricks.trick import Trick
+from perfkit.features.tricks.trick import Equivalence, Trick, TrickCase
 from perfkit.features.tricks.verdict import (
     TrickResult,
     TricksReport,

@@ -140,6 +140,6 @@ if f"{_PASSES}.child" in sys.modules:
         _kind = getattr(sys.modules[f"{_PASSES}.{_module}"], _owner)
         _call = getattr(_kind, _name)
         setattr(_kind, _name, _beginning(_call) if _name == "moment" else _ending(_call))
-    _BaseDataLoaderIter.__next__ = _fetching(_BaseDataLoaderIter.__next__)
+    _BaseDataLoaderIter.__next__ = _fetching(_BaseDataLoaderIter.__next__)  # type: ignore[method-assign, assignment]
 atexit.register(_write)
 _begun_s = _clock()

@@ -20,8 +20,18 @@ from typing import Any
 from ..processes import resident_growth
 from .interventions import StartedThreads, undone_in_forks, without_garbage_collection
 from .kept import count_kept, with_kept
-from .model import NO_TORCH, OF_TENSORS, Amounts, Count, Counts, causes_of, count_of, with_texts
-from .places import Places, is_ours
+from .model import (
+    NO_TORCH,
+    OF_TENSORS,
+    Amounts,
+    Count,
+    Counts,
+    Places,
+    causes_of,
+    count_of,
+    is_ours,
+    with_texts,
+)
 from .tensors import COMPILED, TensorWatch
 from .torch_adapter import Break, Compilation, CompiledCode, read_compilation
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..channel import Message
-from ..torch_settings import has_torch
+from ..provenance import has_torch
 from .calls import OTHER_PROCESSES, OWN_THREADS, TOO_FEW_CALLS
 from .interventions import StartedThreads, without_garbage_collection
 

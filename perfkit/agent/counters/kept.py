@@ -27,8 +27,7 @@ from types import FunctionType, ModuleType
 from typing import Any, Self
 
 from .interventions import undone_in_forks, without_garbage_collection
-from .model import KEPT, MOST_KEPT_S, Count, Counts, causes_of
-from .places import Places
+from .model import KEPT, MOST_KEPT_S, Count, Counts, Places, causes_of
 from .torch_adapter import no_overrides, storage_of
 
 TOO_LONG = "there was no time for more of its calls"

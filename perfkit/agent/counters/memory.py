@@ -19,8 +19,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from .interventions import Patches
-from .model import Amounts, Source
-from .places import Places
+from .model import Amounts, Places, Source
 from .syncs import Watching
 from .torch_adapter import detached, innermost_saving_hook, no_overrides, storage_of
 

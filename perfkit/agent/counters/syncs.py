@@ -12,8 +12,7 @@ from types import FrameType
 from typing import Any
 
 from .interventions import Guard, Patches
-from .model import Amounts
-from .places import Places
+from .model import Amounts, Places
 from .torch_adapter import no_overrides
 
 # Returns the call that waits, as people write it, given an operator's arguments; None if it does not wait.

@@ -15,8 +15,7 @@ from typing import Any, Self
 
 from .interventions import Patches, collect_recent, undone_in_forks, without_garbage_collection
 from .memory import Memory, SavedTensors
-from .model import OF_DEVICES, OF_TENSORS, Amounts, Counts, Source, causes_of, count_of
-from .places import Places
+from .model import OF_DEVICES, OF_TENSORS, Amounts, Counts, Places, Source, causes_of, count_of
 from .syncs import Syncs, Wait, WaitingMethods, Watching, wait_of, waits_nowhere
 from .torch_adapter import (
     CompiledCode,

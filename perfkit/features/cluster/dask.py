@@ -22,11 +22,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
-from perfkit.commands.tasks import Work, encode, run_of, unpack
+from perfkit.commands.tasks import MachineClass, Task, Work, encode, run_of, unpack
 from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
 from perfkit.features.cluster import worker
 from perfkit.features.cluster.worker import CheckedWorker, WorkerFacts
-from perfkit.model.tasks import MachineClass, Task
 from perfkit.units import counted, human_bytes
 
 if TYPE_CHECKING:

@@ -14,8 +14,21 @@ from pathlib import Path
 import msgspec
 
 from perfkit.agent.counters.model import INSTRUCTIONS
-from perfkit.commands.engines import EngineChoice, PairPlan, class_names, needed_code, open_engine
-from perfkit.commands.tasks import Doing, Engine, TaskQueue, own_class, run_of
+from perfkit.commands.tasks import (
+    Code,
+    Doing,
+    Engine,
+    EngineChoice,
+    MachineClass,
+    PairPlan,
+    Task,
+    TaskQueue,
+    class_names,
+    needed_code,
+    open_engine,
+    own_class,
+    run_of,
+)
 from perfkit.config import load_project
 from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS, NotMeasuredError
 from perfkit.features.cluster.dask import DaskEngine, scheduler_address
@@ -27,7 +40,6 @@ from perfkit.identity import utc_now
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Row
 from perfkit.model.comparisons import Explanation
-from perfkit.model.tasks import Code, MachineClass, Task
 from perfkit.repo.commits import BenchmarkSource, commit_range, open_repository, resolve
 from perfkit.repo.source import benchmark_files, commit_of_files
 from perfkit.temporary import temporary_folder

@@ -22,14 +22,13 @@ from pathlib import Path
 import msgspec
 
 from perfkit import model as records
-from perfkit.commands.measuring import measuring
-from perfkit.commands.tasks import Doing, Kind, decode, file_name, own_class, perform_here
+from perfkit.commands.tasks import Code, Doing, Kind, MachineClass, decode, file_name, own_class, perform_here
 from perfkit.errors import NotMeasuredError, PerfkitError, RepositoryError, UsageError
 from perfkit.identity import fingerprint
 from perfkit.ledger.files import only_one
-from perfkit.model.tasks import Code, MachineClass
 from perfkit.repo.git import outside_repository, run_git, run_git_checkout, try_git
 from perfkit.runner.commands import SAFE_PATH, run_command
+from perfkit.runner.lock import measuring
 from perfkit.runner.machine.conditions import read_conditions
 from perfkit.temporary import temporary_folder
 

@@ -21,7 +21,7 @@ import msgspec
 
 from perfkit.errors import UsageError
 from perfkit.identity import fingerprint
-from perfkit.ledger.rows import RunFacts
+from perfkit.ledger.recording import RunFacts
 from perfkit.model import (
     IMPORT_PREFIX,
     WALL_TIME,

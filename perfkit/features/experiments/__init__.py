@@ -10,7 +10,7 @@ FEATURE = Feature(
             summary="Compare variants of one training in randomised blocks.",
         ),
     ),
-    policies={"experiment": "perfkit.features.experiments.rows:ExperimentPolicy"},
+    policies={"experiment": "perfkit.features.experiments.records:ExperimentPolicy"},
     documents=(
         Document(
             "experiment", 1, "perfkit.features.experiments.records:ExperimentRecord", "perfkit experiment"

@@ -25,7 +25,6 @@ from perfkit.cli.options import (
     seed_option,
 )
 from perfkit.cli.output import emit, log, stages
-from perfkit.errors import UsageError
 from perfkit.extras import need
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ def run_(
     promises.
     """
     from perfkit.config import parse_duration
-    from perfkit.features.experiments.command import run_experiment
+    from perfkit.features.experiments.command import fitting_sizes, run_experiment
     from perfkit.features.experiments.definition import (
         checked,
         define,
@@ -113,7 +112,6 @@ def run_(
     )
     from perfkit.features.experiments.effects import exit_code_of
     from perfkit.features.experiments.script import script_document, wanted_numbers
-    from perfkit.features.experiments.sizes import fitting_sizes
 
     texts = factor or []
     is_script = file.suffix == ".py"
@@ -182,20 +180,6 @@ def show_(
 
     place = ledger_at(ledger or load_project(Path.cwd()).ledger_place, to_read=True)
     _report(recorded_experiment(run, ledger=place), markdown, json)
-
-
-@_experiment.command(
-    "precision", hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
-)
-@_experiment.command(
-    "augmentation", hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
-)
-def moved(context: typer.Context) -> None:
-    """Name the file that took the place of a former command."""
-    raise UsageError(
-        "this is a file of perfkit's repository; "
-        f"`perfkit experiment run benchmarks/experiments/{context.info_name}.toml`"
-    )
 
 
 def _report(measured: Measured, markdown: Path | None, json: str | None) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-from perfkit.agent.counters.places import Places
+from perfkit.agent.counters.model import Places
 from perfkit.agent.counters.torch_adapter import operator_mode, storage_of
 
 _SIGMOID = "aten::sigmoid"

@@ -26,7 +26,7 @@ from perfkit.features.experiments.records import (
 )
 from perfkit.features.experiments.trial import Task, TrialProcesses, TrialResult, TrialSpec
 from perfkit.model import Environment
-from perfkit.model.progress import Progress
+from perfkit.model.comparisons import Progress
 from perfkit.profiling.passes.targets import Target
 
 # Seeds are below this, so that a target can multiply one without leaving the range of seeds.

@@ -6,7 +6,7 @@ FEATURE = Feature(
     commands=(
         Command(
             name="comment",
-            module="perfkit.features.hosting.cli",
+            module="perfkit.features.hosting.command",
             summary="Post a gate's result on a pull or merge request.",
         ),
     )

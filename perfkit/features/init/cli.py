@@ -60,8 +60,7 @@ def init(
     changed function is left without a benchmark.
     """
     from perfkit.errors import EXIT_NOT_MEASURED, UsageError
-    from perfkit.features.init.cli import starting_sentence, starting_view
-    from perfkit.features.init.command import plan_start, write_plan
+    from perfkit.features.init.command import plan_for_change, plan_start, write_plan
 
     if yes and dry_run:
         raise UsageError("--yes and --dry-run contradict each other; leave one of them out")
@@ -72,8 +71,6 @@ def init(
         raise UsageError(f"{base} is a base for --for-change: run `perfkit init --for-change {base}`")
     project = options.project_in(repo)
     if for_change:
-        from perfkit.features.init.for_change import plan_for_change
-
         with stages() as progress:
             plan = plan_for_change(project, base, log=progress.info)
         if not dry_run:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from perfkit.choices import Service
 from perfkit.commands.text_files import replace_texts
 from perfkit.config import Project
-from perfkit.errors import RepositoryError, UsageError
+from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
 from perfkit.features.init.benchmarks import (
     Tried,
     benchmark_file,
@@ -20,7 +21,7 @@ from perfkit.features.init.benchmarks import (
     try_candidates,
     with_distinct_imports,
 )
-from perfkit.features.init.calls import longest_calls, notebook_runs
+from perfkit.features.init.calls import longest_calls, notebook_runs, recorded, tried
 from perfkit.features.init.files import (
     PlannedFile,
     StartingPlan,
@@ -38,14 +39,17 @@ from perfkit.features.init.files import (
 )
 from perfkit.features.init.layout import Layout, read_code, read_layout
 from perfkit.features.init.recording import MOST_CHARACTERS
+from perfkit.model.comparisons import ChangeCoverage
 from perfkit.repo.environments import why_not_found
 from perfkit.repo.git import try_git
+from perfkit.repo.sides import SidePair, resolve_sides
 from perfkit.runner.commands import run_command
 from perfkit.temporary import temporary_folder
 from perfkit.units import counted, listed
 
 _MOST_NAMED = 4
 _PYTEST_LIMIT_S = 60.0
+_FOR_CHANGE = "perfkit init --for-change"
 
 
 def plan_start(
@@ -237,3 +241,60 @@ def _next(root: Path, layout: Layout, files: Sequence[PlannedFile], *, has_bench
     if try_git(root, "rev-parse", "--verify", "--quiet", "HEAD~1") is not None:
         yield f"{gate} --base HEAD~{2 if files else 1}  # what the last change cost"
     yield f"{gate}  # after your next change"
+
+
+def plan_for_change(project: Project, base: str | None, *, log: Callable[[str], None]) -> StartingPlan:
+    """Return a file that calls what it can as the tests do, and remarks why it does not call the rest."""
+    root, layout = project.root, read_layout(project.root)
+    pair = resolve_sides(root, base=base, head=None, ignored=project.output_paths)
+    coverage = _coverage(project, pair, log)
+    left = {(one.file, one.name): one for one in coverage.uncovered}
+    calls, otherwise = recorded(root, layout, left, log) if left else ({}, "")
+    kept, problems = tried(root, layout, calls)
+    remarks = (
+        f"`{name}` ({file}:{one.line}): {problems.get((file, name), otherwise)}"
+        for (file, name), one in left.items()
+        if (file, name) not in kept
+    )
+    folder = PurePosixPath(project.config.benchmarks.partition("::")[0])
+    folder = folder.parent if folder.suffix == ".py" else folder
+    stems = itertools.chain(["for_change"], (f"for_change_{number}" for number in itertools.count(2)))
+    places = (benchmark_place(layout, folder=str(folder), stem=stem) for stem in stems)
+    place = next(place for place in places if not (root / place).exists())
+    # One test may call several functions.
+    distinct = {one.attempt.body: one for one in kept.values()}
+    text = benchmark_file(
+        with_distinct_imports([*distinct.values()]),
+        project=root.name,
+        optional=is_collected_by_default(place, layout),
+        command=_FOR_CHANGE,
+    )
+    planned = new_file(root, place, text, why=f"calls {len(kept)} of {counted(len(left), 'function')}")
+    every = counted(len(coverage.functions), "changed function")
+    return StartingPlan(
+        root=str(root),
+        found=(f"benchmarks measured {len(coverage.functions) - len(left)} of {every}",),
+        files=(planned,) if planned and kept else (),
+        remarks=tuple(remarks),
+        next_commands=(f"perfkit gate --base {pair.base.commit.sha[:12]} --benchmarks {shlex.quote(place)}",),
+    )
+
+
+def _coverage(project: Project, pair: SidePair, log: Callable[[str], None]) -> ChangeCoverage:
+    # Imported late: only this measures.
+    from perfkit.commands.gate import surveyed_sides
+    from perfkit.gating.coverage import cover
+    from perfkit.gating.sides import Scope
+
+    scope = Scope(benchmarks=None, select=None, seed=0)
+    with surveyed_sides(
+        pair, project, scope, margin=None, wait_s=None, log=log, stage=log, traced=True
+    ) as opened:
+        if opened.sides.asv is not None:
+            raise UsageError(f"{_FOR_CHANGE} writes tests of pytest, and the benchmarks here are asv's")
+        compared = (*opened.survey.compared, *opened.survey.numbers)
+        found = cover(opened.sides, opened.survey, time_all=True, always=True, log=log).coverage
+    if not compared or (found and found.not_traced):
+        why = found.not_traced if found else "no benchmark can be compared; `perfkit gate` has the reasons"
+        raise NotMeasuredError(f"what the benchmarks run is not known: {why}")
+    return found or ChangeCoverage()

@@ -23,10 +23,8 @@ from perfkit.features.site.series import (
 )
 from perfkit.ledger.store import Ledger
 from perfkit.model import ProfileSummary
-from perfkit.model.change_log import GateRatio
-from perfkit.model.comparisons import Comparison, ExactComparison, GateReport
-from perfkit.model.history import HistoryReport
-from perfkit.model.progress import Log
+from perfkit.model.comparisons import Comparison, ExactComparison, GateReport, Log
+from perfkit.model.history import GateRatio, HistoryReport
 from perfkit.model.results import (
     COLD_AUTOTUNING,
     COLD_COMPILING,
@@ -40,8 +38,8 @@ from perfkit.model.results import (
     RunSummary,
 )
 from perfkit.profiling.read.summary_file import saved_profiles
-from perfkit.repo.caches import digest_of, keep_reports
 from perfkit.repo.commits import commit_facts, newest_on_names
+from perfkit.repo.files import digest_of, keep_reports
 from perfkit.repo.git import reading_only
 
 DEFAULT_OUT = "site"
@@ -181,7 +179,7 @@ def _gates(project: Project, ledger: Path, kept: Ledger, runs: Sequence[RunSumma
             base, head, findings = verdicts[run.run_id]
         else:
             # Imported late: it takes as long as all else, and a ledger may have no gates.
-            from perfkit.gating.recompute import recompute_gate
+            from perfkit.gating.rows import recompute_gate
 
             try:
                 report = recompute_gate(run.run_id, ledger=ledger, project=project)

@@ -13,9 +13,17 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from perfkit.identity import short_run_id
-from perfkit.model.change_log import GateRatio
 from perfkit.model.comparisons import Verdict
-from perfkit.model.history import ChangePoint, CommitFacts, Creep, HistoryReport, Rise, Silence, Trend
+from perfkit.model.history import (
+    ChangePoint,
+    CommitFacts,
+    Creep,
+    GateRatio,
+    HistoryReport,
+    Rise,
+    Silence,
+    Trend,
+)
 from perfkit.model.profiles import ProfileSummary
 from perfkit.model.results import WALL_TIME, Metric, RunSummary
 from perfkit.report.change_log import slug_of

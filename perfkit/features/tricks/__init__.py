@@ -10,6 +10,6 @@ FEATURE = Feature(
             summary="Measure which speed tricks pay for a training loop.",
         ),
     ),
-    policies={"tricks": "perfkit.features.tricks.records:TrickPolicy"},
+    policies={"tricks": "perfkit.features.tricks.trick:TrickPolicy"},
     documents=(Document("tricks", 4, "perfkit.features.tricks.verdict:TricksReport", "perfkit tricks"),),
 )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from perfkit.features.tricks.records import TrickCase
 from perfkit.features.tricks.suite import read_instructions
-from perfkit.features.tricks.trick import trick_named
+from perfkit.features.tricks.trick import TrickCase, trick_named
 
 _INSTRUCTIONS = read_instructions(__file__)
 

@@ -8,18 +8,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-from perfkit.commands.measuring import measuring
 from perfkit.commands.text_files import replace_reports
 from perfkit.config import Project
 from perfkit.errors import LedgerError, RecordingError, UsageError
 from perfkit.features.experiments.records import Level
 from perfkit.features.tricks.equivalence import check
 from perfkit.features.tricks.loop import WHOLE_S, LoopLaunches, is_whole
-from perfkit.features.tricks.records import TOGETHER, Equivalence, Loop, TrickCase, TrickPolicy, TricksRun
 from perfkit.features.tricks.report import NOISE_FLOOR, sizes_chart, tricks_document
 from perfkit.features.tricks.suite import SUITE, instruction_files, node_of
 from perfkit.features.tricks.trick import (
+    TOGETHER,
     Choice,
+    Equivalence,
+    Loop,
+    TrickCase,
+    TrickPolicy,
+    TricksRun,
     best_pair,
     choose,
     choose_for_loop,
@@ -48,13 +52,13 @@ from perfkit.identity import new_run_id, utc_now
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Benchmark, Row, Source
-from perfkit.model.comparisons import Comparison, Policy
+from perfkit.model.comparisons import Comparison, ComparisonProgress, Policy
 from perfkit.model.counters import is_count
 from perfkit.model.policies import JudgedPolicy
-from perfkit.model.progress import ComparisonProgress
 from perfkit.profiling.passes.targets import resolve_target
 from perfkit.repo.commits import read_commit
 from perfkit.runner.commands import fixed_environment
+from perfkit.runner.lock import measuring
 from perfkit.runner.lockstep.collection import list_benchmarks
 from perfkit.runner.lockstep.launch import schedule
 from perfkit.runner.machine.facts import read_environment, read_machine

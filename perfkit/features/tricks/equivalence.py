@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from perfkit.features.tricks.records import Equivalence, TrickCase
-from perfkit.features.tricks.trick import trick_named
+from perfkit.features.tricks.trick import Equivalence, TrickCase, trick_named
 from perfkit.runner.commands import fixed_environment
 from perfkit.runner.requests import Parent, ask
 

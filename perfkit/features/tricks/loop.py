@@ -17,9 +17,8 @@ from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.features.experiments.trial import TrialProcesses
 from perfkit.features.tricks.equivalence import FirstStep, compare_steps
 from perfkit.features.tricks.loop_child import FIRST_STEP_FILE, LoopNews, LoopPass, LoopResult
-from perfkit.features.tricks.records import Equivalence, Loop, TrickCase
 from perfkit.features.tricks.suite import node_of
-from perfkit.features.tricks.trick import trick_named
+from perfkit.features.tricks.trick import Equivalence, Loop, TrickCase, trick_named
 from perfkit.gating.counters import CountedPair, CountResult
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.model import PassSummary, Side

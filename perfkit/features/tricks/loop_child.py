@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from perfkit.agent.clock import accelerator_in_use
 from perfkit.agent.counters.model import Counts
-from perfkit.agent.provenance import libraries_since
-from perfkit.agent.torch_settings import read_torch_settings
+from perfkit.agent.provenance import libraries_since, read_torch_settings
 from perfkit.agent.training import COUNTED_STEP, StepCounter
-from perfkit.features.tricks.records import Loop
 from perfkit.features.tricks.suite import open_loop, using
+from perfkit.features.tricks.trick import Loop
 from perfkit.profiling.passes.child import Reporter, leave
 from perfkit.profiling.passes.exchange import PassNews, PassResult, PassSpec, Problem
 from perfkit.profiling.passes.meter import Meter, import_torch, until_enough

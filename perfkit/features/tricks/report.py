@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perfkit.features.experiments.records import level_text
-from perfkit.features.tricks.records import TrickCase
+from perfkit.features.tricks.trick import TrickCase
 from perfkit.features.tricks.verdict import (
     Answer,
     Interaction,
@@ -25,11 +25,10 @@ from perfkit.features.tricks.verdict import (
 from perfkit.identity import short_run_id
 from perfkit.model.comparisons import TimedVerdict
 from perfkit.report.chart import ChartRow, interval_chart
-from perfkit.report.counts import amount_text, signed_amount
 from perfkit.report.gate.wording import after_waiting, change_text, interval_text, percent
 from perfkit.report.markdown_table import cell_code, escape, table_head, table_row
 from perfkit.report.names import BrokenName, columns_table, spaced
-from perfkit.units import counted, human_seconds
+from perfkit.units import amount_text, counted, human_seconds, signed_amount
 
 if TYPE_CHECKING:
     from perfkit.features.tricks.trick import Trick

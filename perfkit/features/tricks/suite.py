@@ -13,8 +13,7 @@ import msgspec
 
 from perfkit.errors import UsageError
 from perfkit.features.experiments.binding import call_to_its_end, load_bound
-from perfkit.features.tricks.records import Loop, TrickCase
-from perfkit.features.tricks.trick import trick_named
+from perfkit.features.tricks.trick import Loop, TrickCase, trick_named
 from perfkit.model import SIDES, Side
 from perfkit.profiling.passes.targets import Target
 from perfkit.runner.targets import prepare_process

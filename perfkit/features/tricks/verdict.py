@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Literal, get_args
 
 from perfkit.features.experiments.records import Level
-from perfkit.features.tricks.records import CheckedClaim, Equivalence, TrickCase
+from perfkit.features.tricks.trick import CheckedClaim, Equivalence, TrickCase
 from perfkit.gating.judge import interval_verdict
 from perfkit.model import Commit, Environment, Machine
 from perfkit.model.comparisons import Comparison, Estimate, ExactComparison, Policy, TimedVerdict, Verdict

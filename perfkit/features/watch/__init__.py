@@ -6,7 +6,7 @@ FEATURE = Feature(
     commands=(
         Command(
             name="watch",
-            module="perfkit.features.watch.cli",
+            module="perfkit.features.watch.report",
             summary="Show where a running training spends its time, or hangs.",
         ),
     ),

@@ -16,9 +16,8 @@ from pathlib import Path
 
 from perfkit.errors import NotMeasuredError
 from perfkit.extras import MissingLibraryError
-from perfkit.model import samples
-from perfkit.model.readings import DATA, EVALUATION, FORWARD, OPTIMIZER, RANKS
-from perfkit.model.samples import (
+from perfkit.model import profiles
+from perfkit.model.profiles import (
     BACKWARD,
     COMPILING,
     COPY,
@@ -29,6 +28,7 @@ from perfkit.model.samples import (
     OwnLine,
     part_of_library,
 )
+from perfkit.model.readings import DATA, EVALUATION, FORWARD, OPTIMIZER, RANKS
 from perfkit.report.progress import StageProgress
 from perfkit.temporary import temporary_folder
 
@@ -48,7 +48,7 @@ _EVALUATION = re.compile(
     r"(^|[_.])(eval|evaluate|evaluation|val|valid|validate|validation)(_|$)|(^|\.)test(_epoch|_step)?$"
 )
 OWN, WAITING, _LOADING = "own code", "waiting", "loading"
-_PARTS = {samples.DATA: DATA, UPDATE: OPTIMIZER, MODEL: FORWARD, WAIT: WAITING, LIBRARY: OWN, COPY: OWN}
+_PARTS = {profiles.DATA: DATA, UPDATE: OPTIMIZER, MODEL: FORWARD, WAIT: WAITING, LIBRARY: OWN, COPY: OWN}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,13 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from perfkit.commands.measuring import measuring
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError
 from perfkit.model import PassSummary, RatioInterval
 from perfkit.model.counters import SYNCS
-from perfkit.model.memory import LineMemory
-from perfkit.model.samples import (
+from perfkit.model.profiles import (
     BACKWARD,
     COMPILING,
     COPY,
@@ -32,8 +30,8 @@ from perfkit.model.samples import (
     LoopSamples,
     OwnLine,
 )
-from perfkit.profiling.passes.changes import Trial
-from perfkit.profiling.passes.exchange import PassResult, PassSpec
+from perfkit.model.readings import LineMemory
+from perfkit.profiling.passes.exchange import PassResult, PassSpec, Trial
 from perfkit.profiling.passes.launch import (
     PassLauncher,
     described,
@@ -43,6 +41,7 @@ from perfkit.profiling.passes.launch import (
 )
 from perfkit.profiling.passes.targets import Unit, resolve_target
 from perfkit.report.progress import PassProgress
+from perfkit.runner.lock import measuring
 from perfkit.temporary import temporary_folder
 from perfkit.units import human_bytes, human_percent
 

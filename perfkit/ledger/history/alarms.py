@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from perfkit.ledger.history.change_points import BUILT_IN_MOVED, WithoutMachine, around_step
-from perfkit.ledger.history.same_code import Kind
 from perfkit.ledger.history.trends import Facts, places_by_run, sessions
-from perfkit.model.history import ChangePoint, Origin, Rise, RiseKind, Silence, Trend
+from perfkit.model.history import ChangePoint, Kind, Origin, Rise, RiseKind, Silence, Trend
 from perfkit.model.history import Creep as Drift
 from perfkit.stats.change_points import LikelyStep, to_and_fro, two_levels, weekly
 from perfkit.stats.distributions import student_quantile

@@ -12,17 +12,18 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from perfkit.errors import ConfigError
-from perfkit.ledger.history.same_code import Kind, SameCode
 from perfkit.model import OF_PAIRS, Environment
-from perfkit.model.change_log import (
+from perfkit.model.history import (
     Cell,
     ChangeLog,
     Column,
     Entry,
     GateRatio,
     History,
+    Kind,
     Measured,
     Measurements,
+    SameCode,
     Table,
 )
 from perfkit.report.markdown_table import cell_code

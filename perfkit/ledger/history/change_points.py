@@ -16,8 +16,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from perfkit.ledger.history.trends import Facts, Order, select, sessions
-from perfkit.model.change_log import GateRatio
-from perfkit.model.history import Cause, ChangePoint, Moved, Shift, Trend
+from perfkit.model.history import Cause, ChangePoint, GateRatio, Moved, Shift, Trend
 from perfkit.model.results import WALL_TIME, Environment, Machine, Row
 from perfkit.model.surroundings import MACHINE_SPEEDS, FactChange, lasting_changes, package_options
 from perfkit.stats.change_points import (

@@ -11,8 +11,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from typing import Any
 
-from perfkit.model.change_log import GateRatio
-from perfkit.model.history import CommitFacts, Origin, Trend
+from perfkit.model.history import CommitFacts, GateRatio, Origin, Trend
 from perfkit.model.results import Environment, Machine
 
 # Runs within an hour are alike, unlike those of another hour.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from perfkit.model import RatioInterval
-from perfkit.model.differences import Amount, Difference, Part, PartKind, Section, most_moved_first
+from perfkit.model.profiles import Amount, Difference, Part, PartKind, Section, most_moved_first
 from perfkit.model.readings import RESIDUAL, Call, FunctionTime, PhaseTime, Place, Reading
 from perfkit.profiling.diff.attribution import DEVICE
 from perfkit.profiling.diff.functions import Work, equal_work, function_section

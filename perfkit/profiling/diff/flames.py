@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from perfkit.errors import UsageError
 from perfkit.model import SIDES, Side
-from perfkit.model.differences import Amount, FlameFrame
+from perfkit.model.profiles import Amount, FlameFrame
 from perfkit.model.readings import FunctionTime, Reading
 from perfkit.profiling.diff.attribution import blame, sink_of
 from perfkit.profiling.diff.functions import Key, Work, equal_work, pair_functions

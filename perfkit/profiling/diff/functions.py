@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from perfkit.errors import UsageError
-from perfkit.model.differences import Amount, Part, PartKind, Section, Unit, most_moved_first
+from perfkit.model.profiles import Amount, Part, PartKind, Section, Unit, most_moved_first
 from perfkit.model.readings import Reading
 from perfkit.profiling.diff.attribution import Account, Blame, Through, blame, sink_of, wait_accounts
 from perfkit.units import counted

@@ -22,7 +22,6 @@ from typing import NoReturn, cast
 from perfkit.agent.channel import ChannelClosedError
 from perfkit.errors import NotMeasuredError
 from perfkit.model import Environment, PassSummary
-from perfkit.profiling.passes.changes import make_change
 from perfkit.profiling.passes.exchange import (
     ASKING,
     ENDING,
@@ -32,6 +31,7 @@ from perfkit.profiling.passes.exchange import (
     PassSpec,
     Problem,
     RankPlace,
+    make_change,
 )
 from perfkit.profiling.passes.instruments import INSTRUMENTS, Clean, own_code_of
 from perfkit.profiling.passes.meter import EnoughSteps, Meter, import_torch, until_enough

@@ -17,13 +17,12 @@ import perfkit.agent
 from perfkit.agent.clock import accelerator_in_use
 from perfkit.agent.counters.interventions import undone_in_forks
 from perfkit.agent.counters.memory import Memory, SavedTensors
-from perfkit.agent.counters.model import Amounts
-from perfkit.agent.counters.places import Places
+from perfkit.agent.counters.model import Amounts, Places
 from perfkit.agent.counters.syncs import Syncs, Watching
 from perfkit.agent.counters.tensors import Dispatched
 from perfkit.agent.counters.torch_adapter import CompiledCode
 from perfkit.model import LineMemory, MemoryProfile
-from perfkit.model.memory import PhaseMemory
+from perfkit.model.readings import PhaseMemory
 from perfkit.profiling.passes.target_code import OwnCode, is_harness
 
 # A line of one's own is rarely further than this many calls from what allocates, and each costs memory.

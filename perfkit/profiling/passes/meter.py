@@ -14,7 +14,7 @@ from typing import Any, Literal
 from weakref import WeakSet
 
 from perfkit.agent.clock import DeviceEvent, accelerator_in_use
-from perfkit.agent.step_ends import StepEnds
+from perfkit.agent.training import StepEnds
 from perfkit.extras import is_installed
 from perfkit.model import PassName, PassSummary, PeriodTime
 from perfkit.phases import announce_steps, count_marked_steps, steps_are_announced

@@ -23,7 +23,7 @@ from typing import Any
 
 from perfkit.extras import is_installed
 from perfkit.model import PassSummary
-from perfkit.model.samples import (
+from perfkit.model.profiles import (
     BACKWARD,
     COMPILING,
     DATA,

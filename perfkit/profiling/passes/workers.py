@@ -25,7 +25,7 @@ import msgspec
 
 from perfkit.agent.counters.calls import profile_of_this_thread
 from perfkit.extras import is_installed
-from perfkit.model.samples import LineSample
+from perfkit.model.profiles import LineSample
 from perfkit.profiling.passes.exchange import STOPS_FILE
 
 PIN_MEMORY = "pin_memory"

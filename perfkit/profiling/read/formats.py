@@ -14,8 +14,7 @@ from pathlib import Path
 import msgspec
 
 from perfkit.errors import UsageError
-from perfkit.model.memory import MemorySnapshot
-from perfkit.model.readings import Reading
+from perfkit.model.readings import MemorySnapshot, Reading
 from perfkit.profiling.read.memory import read_snapshot
 from perfkit.profiling.read.names import CodeNames, printable
 from perfkit.profiling.read.pstats_file import read_pstats

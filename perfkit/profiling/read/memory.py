@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from perfkit.errors import UsageError
-from perfkit.model.memory import MemoryDifference, MemoryPart, MemorySnapshot, StackMemory
+from perfkit.model.readings import MemoryDifference, MemoryPart, MemorySnapshot, StackMemory
 from perfkit.profiling.read.names import printable
 
 # No device has as much; larger numbers could not be handed on.

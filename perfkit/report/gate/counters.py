@@ -14,7 +14,6 @@ from perfkit.agent.counters.model import INSTRUCTIONS
 from perfkit.model import COLD_START
 from perfkit.model.comparisons import ExactComparison, MovedCause
 from perfkit.model.counters import FLOORS, NEWS_OF_INSTRUCTIONS, NUMBERS, TITLES, moved_counts
-from perfkit.report.counts import amount_text, signed_amount
 from perfkit.report.gate.wording import decides
 from perfkit.report.markdown_table import cell_code, code, collapsed, escape, table_head, table_row
 from perfkit.report.names import (
@@ -26,7 +25,7 @@ from perfkit.report.names import (
     fitted,
     short_names,
 )
-from perfkit.units import counted, human_percent
+from perfkit.units import amount_text, counted, human_percent, signed_amount
 
 _MOST_CAUSES, _MOST_CAUSES_OF_ALL = 3, 6
 _MOST_NAMES = 4

@@ -26,13 +26,12 @@ from perfkit.model.comparisons import (
     uncounted_instructions,
     worst,
 )
-from perfkit.report.counts import amount_text
 from perfkit.report.gate import wording
 from perfkit.report.gate.counters import count_title
 from perfkit.report.history import short_sha
 from perfkit.report.names import short_names
 from perfkit.report.surroundings import options_of, package_search
-from perfkit.units import counted, human_seconds, listed
+from perfkit.units import amount_text, counted, human_seconds, listed
 
 Report = GateReport | ApartReport
 Names = Mapping[str, str]

@@ -23,9 +23,8 @@ from perfkit.model.comparisons import (
     exit_code,
 )
 from perfkit.model.counters import TITLES
-from perfkit.model.differences import Part
+from perfkit.model.profiles import Part
 from perfkit.report.change_log import machine_title
-from perfkit.report.counts import amount_text, signed_amount
 from perfkit.report.explain import main_callees, section_rows
 from perfkit.report.gate import wording
 from perfkit.report.gate.counters import counters_markdown
@@ -38,13 +37,13 @@ from perfkit.report.gate.decision import (
     reading_guide,
     reproducing_command,
 )
-from perfkit.report.gate.measuring import measuring_markdown
 from perfkit.report.gate.terminal import first_of_many
+from perfkit.report.gate.wording import measuring_markdown
 from perfkit.report.history import sparkline
 from perfkit.report.markdown_table import cell_code, code, collapsed, escape, table_head, table_row
 from perfkit.report.names import short_names
 from perfkit.report.surroundings import difference_of_sides, package_search
-from perfkit.units import counted, human_seconds
+from perfkit.units import amount_text, counted, human_seconds, signed_amount
 
 _HEADINGS = ("Benchmark", "Base", "Head", "Change", "Interval", "Verdict", "Launches")
 _UNDER_PROFILER = (

@@ -10,9 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from perfkit.model.comparisons import GatePlan, KnownFrom, PlannedBenchmark
-from perfkit.report.gate.measuring import measuring_markdown, measuring_view
 from perfkit.report.gate.terminal import commit_text, plain_table
-from perfkit.report.gate.wording import details, in_order, percent
+from perfkit.report.gate.wording import details, in_order, measuring_markdown, measuring_view, percent
 from perfkit.report.markdown_table import cell_code, escape, table_head, table_row
 from perfkit.report.names import BrokenName, short_names, spaced
 from perfkit.units import counted, human_seconds, listed

@@ -44,7 +44,7 @@ from perfkit.report.gate.decision import (
     next_step,
     reading_guide,
 )
-from perfkit.report.gate.measuring import measuring_view
+from perfkit.report.gate.wording import measuring_view
 from perfkit.report.names import WHOLE_COLUMNS, BrokenName, Folded, columns_table, short_names, spaced
 from perfkit.report.progress import Drawn, live_on
 from perfkit.report.surroundings import difference_of_sides

@@ -7,6 +7,10 @@ import re
 import shlex
 from collections.abc import Sequence
 
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
 from perfkit.invocation import follow_up
 from perfkit.model.comparisons import (
     MEASURING,
@@ -19,10 +23,13 @@ from perfkit.model.comparisons import (
     Explanation,
     FirstCall,
     GateReport,
+    MeasuringEdit,
     Need,
     Verdict,
 )
-from perfkit.model.differences import Part
+from perfkit.model.profiles import Part
+from perfkit.report.markdown_table import cell_code, escape, table_head, table_row
+from perfkit.report.names import fitted
 from perfkit.units import human_seconds
 
 # Verdicts that need attention come first in a table.
@@ -346,3 +353,39 @@ def _limits(estimate: Estimate) -> tuple[float, float]:
 
 def _signed(value: float) -> str:
     return f"{value:+.1f}" if value else "0.0"
+
+
+_MOST = 6
+_HEADINGS = ("how it is measured", "edited by this change", "counts here")
+_PATH = 32
+
+
+def measuring_view(edits: Sequence[MeasuringEdit]) -> list[RenderableType]:
+    """Return the table of a terminal, which fits 80 columns; nothing where nothing is edited."""
+    if not edits:
+        return []
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="yellow")
+    for heading in _HEADINGS:
+        table.add_column(heading, overflow="fold")
+    for edit in edits[:_MOST]:
+        table.add_row(Text(fitted(_place(edit), _PATH)), Text(edit.what), Text(edit.effect))
+    return [Group(table, *(Text(line) for line in _more(edits)))]
+
+
+def measuring_markdown(edits: Sequence[MeasuringEdit]) -> str:
+    """Return the table of a comment."""
+    if not edits:
+        return ""
+    rows = (
+        table_row([cell_code(_place(edit)), escape(edit.what), escape(edit.effect)]) for edit in edits[:_MOST]
+    )
+    headings = tuple(heading.capitalize() for heading in _HEADINGS)
+    return "\n".join((*table_head(headings), *rows, *("\n" + line for line in _more(edits))))
+
+
+def _place(edit: MeasuringEdit) -> str:
+    return f"marker of {edit.path.rpartition('::')[2]}" if edit.kind == "marker" else edit.path
+
+
+def _more(edits: Sequence[MeasuringEdit]) -> list[str]:
+    return [f"and {len(edits) - _MOST} more (--json)"] if len(edits) > _MOST else []

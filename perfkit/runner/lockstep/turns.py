@@ -16,7 +16,7 @@ from perfkit.agent.clock import NOT_WARM, ColdStart, DeviceMemory, DeviceTimes
 from perfkit.agent.processes import take_peak
 from perfkit.model import Side
 from perfkit.runner.lockstep.runner import BenchmarkError, Runner
-from perfkit.stats.warm_up import WarmUp
+from perfkit.stats.summary import WarmUp
 
 # A round is long compared with a reading of the clock and a switch between sides, and short compared with the
 # tens of milliseconds within which the speed of a shared machine drifts.

@@ -9,12 +9,12 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import psutil
 
-from perfkit.agent.torch_settings import read_torch_settings
+from perfkit.agent.provenance import read_torch_settings
 from perfkit.errors import NotMeasuredError
 from perfkit.extras import is_installed
 from perfkit.identity import fingerprint
@@ -191,3 +191,17 @@ def _version(distribution: str) -> str:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return ABSENT
+
+
+def about_lines() -> Iterator[str]:
+    """Yield versions, system, CPU and GPUs without importing torch, which may be broken."""
+    software, machine = read_environment(torch_settings={}).facts, read_machine().facts
+    yield f"perfkit {_version('perfkit')}"
+    yield f"Python: {software['python']}"
+    yield f"torch: {software['torch']}"
+    yield f"pytest: {_version('pytest')}"
+    yield f"pytest-benchmark: {_version('pytest-benchmark')}"
+    yield f"OS: {platform.platform()}"
+    yield f"CPU: {machine['cpu']}"
+    yield f"cores: {machine['physical_cpus']} physical, {machine['logical_cpus']} logical"
+    yield f"GPU: {machine['gpus'] or 'none seen'}"
