@@ -29,7 +29,8 @@ _ENTRIES = 10
 _NAME_COLUMNS = 40
 _WORTH_SHOWING = 0.001
 _FEW_STEPS = 3
-_FEW_PHASES = 5
+# A part of a step is named from this share on.
+_NAMED = 0.005
 _NEARLY_ALL = 0.9
 _FEW_RANKS = 2
 _MUCH_OF_A_STEP = 0.03
@@ -302,10 +303,10 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
         mean, median = human_seconds(main.mean_step_s), human_seconds(main.typical_step_s)
         lines = [f"a step takes {mean} (mean; median {median})"]
     if balance is not None and balance.step_s:
-        phases = list(_phase_times(main, balance))
-        most = sorted((share for *_, share in phases), reverse=True)[:_FEW_PHASES][-1]
         parts = (
-            f"{name.partition(':')[0]} {100 * share:.0f} %" for name, _, share in phases if share >= most
+            f"{name.partition(':')[0]} {100 * share:.0f} %"
+            for name, _, share in _phase_times(main, balance)
+            if share >= _NAMED
         )
         lines += [f"parts of the mean: {', '.join(parts)}", *filter(None, [_bound(main, balance)])]
     lines += [_straggler(summary)] if summary.ranks else []
