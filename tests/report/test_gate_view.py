@@ -23,6 +23,7 @@ from perfkit.model.comparisons import (
 )
 from perfkit.model.profiles import Amount, Part, Section
 from perfkit.report.gate.counters import counter_sections, counters_markdown
+from perfkit.report.gate.decision import reproducing_command
 from perfkit.report.gate.terminal import gate_view
 from perfkit.report.gate.wording import change_text, interval_text
 from perfkit.report.names import short_names
@@ -141,6 +142,16 @@ DECIDED = (
 
 def test_each_decision_is_worded_as_it_was() -> None:
     check_golden("decisions", *(_text(report) for report in DECIDED))
+
+
+def test_a_gate_that_had_time_for_nothing_but_counts_continues_with_times() -> None:
+    report = build_report(build_comparison("test_a", "NOT REACHED"))
+    counted = replace(report, exact=(build_count("test_a", "operators", 10, 10),))
+
+    command = reproducing_command(counted)
+
+    assert command is not None
+    assert "--exact-only" not in command
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def is_excused(comparison: Comparison | ExactComparison) -> bool:
 
 def is_timed(report: GateReport) -> bool:
     """Return whether a gate timed anything, or would have."""
-    if any(found.estimate is not None for found in report.comparisons):
+    if any(found.estimate or found.verdict == "NOT REACHED" for found in report.comparisons):
         return True
     return not report.exact and not all(found.verdict == "SAME CODE" for found in report.comparisons)
 
