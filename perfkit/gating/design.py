@@ -269,6 +269,8 @@ class Forecast:
         if self.seconds - self.after_s <= self.left_s:
             return text
         others = "after which measuring goes on for the others" if goes_on else self._hint(budget_s)
+        if self.left_s <= 0:
+            return f"{text}, but the budget of {human_seconds(budget_s)} is used up ({others})"
         return (
             f"{text}; the {human_seconds(self.left_s, digits=2)} that are left are enough for about"
             f" {self.affordable}, those of changed code first ({others})"
@@ -296,11 +298,10 @@ class Forecast:
             # No launch has shown what they take.
             return f"{text} any launch: choose a larger --budget, or fewer with --select EXPR"
         if changed is not None:
-            verb = "is" if changed == 1 else "are"
-            left = f"{changed} of these {verb} left" if changed else "all of these were reached"
-            text += f". Those that may run changed code come first, and {left}"
+            left = f"{changed} of them {'is' if changed == 1 else 'are'}" if changed else "none of them is"
+            text += f". Those that may run changed code come first, and {left} among these"
         soonest = self._enough_s(self.changed_costs_s, budget_s)
-        these = f"--budget {soonest} reaches these, with " if changed else ""
+        these = f"--budget {soonest} reaches what changed, with " if changed else ""
         every = f"--budget {self.enough_s(budget_s)}{'' if changed else ' reaches'} all of them"
         return (
             f"{text}. The same command with {these}{every}; --select EXPR chooses fewer, and each of fewer is"

@@ -141,7 +141,7 @@ def take_survey(
         notes=(
             *roots.warnings,
             *(
-                ["overruled, as they would break lockstep: " + ", ".join(head.overruled)]
+                ["ignored, since perfkit runs both sides by turns: " + ", ".join(head.overruled)]
                 if head.overruled
                 else []
             ),

@@ -301,7 +301,10 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
     lines = []
     if main.step_s:
         mean, median = human_seconds(main.mean_step_s), human_seconds(main.typical_step_s)
-        lines = [f"a step takes {mean} (mean; median {median})"]
+        first_s = main.step_s[0] if main.steps > 1 else 0.0
+        set_up = f"; the first one, with the set-up, {human_seconds(first_s)}"
+        long = first_s > main.total_s / 2
+        lines = [f"a step takes {mean} (mean; median {median}){set_up if long else ''}"]
     if balance is not None and balance.step_s:
         parts = (
             f"{name.partition(':')[0]} {100 * share:.0f} %"
@@ -328,9 +331,9 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
     saved = next((name for name in summary.artifacts if name == f"{summary.name}.json"), None)
     return Group(
         _summary_head(summary).renderables[0],
+        *(Folded(f"warning: {one}{more}", style="yellow") for one in found[:1]),
         *(Folded(line) for line in lines),
         *([table] if table is not None else []),
-        *(Folded(f"warning: {one}{more}", style="yellow") for one in found[:1]),
         *([Text(f"next: perfkit show {shlex.quote(str(folder / saved))}", no_wrap=True)] if saved else []),
     )
 

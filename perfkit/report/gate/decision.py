@@ -335,7 +335,7 @@ def _sureness(report: Report, *, brief: bool) -> Iterator[str]:
     """Yield the probability of an error, and whether anything was recorded."""
     answered = not brief or report.exit_code != EXIT_NOT_MEASURED
     found = wording.benchmarks_of(report.comparisons)
-    answered &= not all(one.verdict == "SAME CODE" for one in found) or not found
+    answered &= not all(one.verdict in ("SAME CODE", "NOT REACHED") for one in found) or not found
     if answered and (found or not report.exact):
         # Alpha is not shared with an earlier or a later comparison of what the ledger has by then, and what
         # does not gate has no share of it.

@@ -178,14 +178,14 @@ def _short_sides(report: GateReport) -> Iterator[RenderableType]:
 
 
 def _short_closing(report: GateReport, names: Mapping[str, str]) -> Iterator[RenderableType]:
-    notes = f", {counted(len(report.notes), 'note')}" if report.notes else ""
+    notes = f"{counted(len(report.notes), 'note')}, " if report.notes else ""
     run, took = report.run_id[-_ID_DIGITS:], human_seconds(report.wall_s)
     judge = follow_up(f"perfkit ledger judge {run} --verbose")
     again = "--verbose" if report.unrecorded is not None else judge
     yield from _next(report, names, brief=True)
     # The ledger does not have the time of what follows the measuring, such as profiles.
-    ended = f"{'measured in' if report.from_ledger else 'gate took'} {took}{notes}"
-    yield _Command(f"{ended}; all numbers: {again}", style="dim")
+    ended = f"{'measured in' if report.from_ledger else 'gate took'} {took}"
+    yield _Command(f"{ended}; {notes}all numbers: {again}", style="dim")
 
 
 @dataclass(frozen=True)
