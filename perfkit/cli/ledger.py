@@ -81,10 +81,10 @@ def list_(
 def show_(run: str, *, ledger: options.LedgerOption = None, json: options.JsonOption = None) -> None:
     """Show what one run measured; RUN is the beginning or the end of its id."""
     from perfkit.commands.ledger import show_run
-    from perfkit.report.ledger import rows_sentence, rows_table
+    from perfkit.report.ledger import rows_sentence, rows_view
 
     rows = show_run(options.ledger_at(_place(ledger), to_read=True), run)
-    emit(rows_table(rows), rows, json=json, verdict=rows_sentence(rows))
+    emit(rows_view(rows), rows, json=json, verdict=rows_sentence(rows))
 
 
 @_ledger.command(

@@ -21,7 +21,17 @@ from perfkit.identity import fingerprint, new_run_id, short_run_id, utc_now
 from perfkit.ledger.recording import RunFacts
 from perfkit.ledger.remote import Mirror, mirror_at
 from perfkit.ledger.store import Ledger
-from perfkit.model import STEP_TIME, WALL_TIME, Balance, Benchmark, Commit, Machine, Metric, Outcome
+from perfkit.model import (
+    ALL_STEPS,
+    STEP_TIME,
+    WALL_TIME,
+    Balance,
+    Benchmark,
+    Commit,
+    Machine,
+    Metric,
+    Outcome,
+)
 from perfkit.model.counters import count_outcomes
 from perfkit.model.readings import RESIDUAL
 from perfkit.profiling.passes.follow import DRIFT_STEPS, Followed, RunFindings
@@ -43,8 +53,6 @@ from perfkit.units import counted, human_bytes, human_calls, human_percent, huma
 _PREFIX = "training:"
 # The metric of a phase is named by this and the phase.
 _PART = "time in "
-# The metric of all steps after the plan: medians of blocks, in order; others of them begin with it.
-ALL_STEPS = "all_steps"
 _WORTH_NAMING = 0.01
 # This many steps make a time worth filing.
 _FEWEST_STEPS = 3
@@ -215,8 +223,8 @@ class TrainingRecord:
             for metric, values in traces.items()
             if any(values)
         ]
-        self._add(outcomes)
-        self._line = f"{self._line}; {summary}"
+        run_id = self._add(outcomes)
+        self._line = f"{self._line}; {summary} -> run {short_run_id(run_id)}"
 
     def _recompiled(self) -> str:
         """Return what torch.compile compiled while steps were followed, and its most frequent reason."""

@@ -20,6 +20,7 @@ from perfkit.model.profiles import (
 from perfkit.model.readings import PHASES, LineMemory, MemoryProfile
 from perfkit.model.results import (
     ABSENT,
+    ALL_STEPS,
     COLD_AUTOTUNING,
     COLD_COMPILING,
     COLD_START,
@@ -53,8 +54,8 @@ from perfkit.model.results import (
 )
 
 __all__ = [
-    "ABSENT", "COLD_AUTOTUNING", "COLD_COMPILING", "COLD_START", "DEVICE_TIME", "GATES", "HOST_TIME",
-    "IMPORT_PREFIX", "OF_CHANGED_CODE", "OF_PAIRS", "PACKAGE", "PHASES", "SIDES", "STEP_TIME",
+    "ABSENT", "ALL_STEPS", "COLD_AUTOTUNING", "COLD_COMPILING", "COLD_START", "DEVICE_TIME", "GATES",
+    "HOST_TIME", "IMPORT_PREFIX", "OF_CHANGED_CODE", "OF_PAIRS", "PACKAGE", "PHASES", "SIDES", "STEP_TIME",
     "TIME_SET_ASIDE", "TYPICAL_TIME", "WALL_TIME", "Balance", "Benchmark", "Better", "Commit",
     "Environment", "LineMemory", "LineTime", "Machine", "MemoryProfile", "Metric", "Outcome",
     "PassName", "PassSummary", "PeriodTime", "PhaseSeconds", "Placement", "ProfileEntry", "ProfileSummary",

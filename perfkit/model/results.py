@@ -99,6 +99,8 @@ class Metric:
 WALL_TIME = Metric(name="time", unit="s")
 # That of each single step of a training.
 STEP_TIME = Metric(name="step_time", unit="s")
+# The medians of blocks of all steps after those, in order; others of the blocks begin with this name.
+ALL_STEPS = "all_steps"
 # It is the lower quartile over the slices of each round: the time of a call that other work does not delay.
 TYPICAL_TIME = Metric(name="typical time", unit="s")
 # On an accelerator: the time of the device's own work, gaps included, and the time until the calls returned.

@@ -5,18 +5,22 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from perfkit.invocation import follow_up
-from perfkit.model import WALL_TIME, Outcome, Row, RunSummary
+from perfkit.model import ALL_STEPS, WALL_TIME, Outcome, Row, RunSummary
 from perfkit.model.upkeep import Action, Compaction, Merge, Part, Problem, Repair, Verification
-from perfkit.report.names import BrokenName, columns_table
+from perfkit.report.history import sparkline
+from perfkit.report.names import BrokenName, Folded, columns_table
 from perfkit.stats.summary import summary_of
 from perfkit.units import amount_text, counted, human_bytes
 
 _ID_DIGITS = 8
 _SHA_DIGITS = 7
 _MOST_NAMES = 3
+_TRACE_COLUMNS = 32
 _WORDS = {
     "recovered": ("recovered", "would recover"),
     "quarantined": ("moved into quarantine", "would move into quarantine"),
@@ -43,6 +47,21 @@ def runs_table(runs: Sequence[RunSummary], *, last: int = 0) -> Table:
             str(run.failed) if run.failed else "",
         )
     return table
+
+
+def rows_view(rows: Sequence[Row]) -> Group:
+    """Return the rows of a run, and what a training's steps took and held from first to last."""
+    followed = [row.outcome for row in rows if row.outcome.metric.name.startswith(ALL_STEPS)]
+    if not followed:
+        return Group(rows_table(rows))
+    bars = columns_table(
+        f"{followed[0].loops:,} steps a value, first to last", texts=["from"], numbers=["to"]
+    )
+    for one in followed:
+        ends = (amount_text(end(one.values), one.metric.unit) for end in (min, max))
+        name = one.metric.name.partition(": ")[2] or "time of a step"
+        bars.add_row(f"{name:<16} {sparkline(one.values, _TRACE_COLUMNS)}", *ends)
+    return Group(rows_table(rows), Text(), Folded(followed[0].message or ""), Text(), bars)
 
 
 def rows_table(rows: Sequence[Row]) -> Table:

@@ -14,6 +14,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
+from rendered import rendered
 from repositories import Repository
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -32,6 +33,7 @@ from perfkit.profiling.passes.balance import PhaseClock
 from perfkit.profiling.passes.follow import Followed
 from perfkit.profiling.passes.periods import Periods
 from perfkit.profiling.passes.training import OptimizerSteps, StepPlan, TrainingSteps
+from perfkit.report.ledger import rows_view
 
 LEDGER = Path("benchmarks/ledger")
 RANKS = """
@@ -114,6 +116,9 @@ def test_all_later_steps_are_one_row_with_a_leak_and_its_line(capsys: pytest.Cap
     assert "memory grows by" in str(row.outcome.message)
     assert "compiled" not in str(row.outcome.message)
     assert "steps after that" in capsys.readouterr().err
+    shown = rendered(rows_view([one for one in rows.values() if one.run_id == row.run_id]))
+    (drawn,) = [line.split() for line in shown.splitlines() if line.startswith("memory ")]
+    assert ("\u2581", "\u2588") == (drawn[1][0], drawn[1][-1])
 
 
 @pytest.mark.usefixtures("project")
