@@ -147,7 +147,7 @@ def test_workers_without_levels_are_tried_up_to_the_cores(
     ("arguments", "code", "shown"),
     [
         ("--factor most=", 2, "--factor must read NAME=VALUE"),
-        ("--factor most=30,40", 4, "arguments are required: data; name arguments as its --help has them"),
+        ("--factor most=30,40", 4, "the following arguments are required: data"),
         ("--factor most=30,40 -- empty.txt", 4, "ValueError: the data is empty (examples/train.py:13)"),
         (
             "--factor most=30,40 --measure speed --blocks 2 -- data.txt",
