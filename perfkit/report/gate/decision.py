@@ -432,6 +432,8 @@ def _of_times(report: Report, causes: Sequence[Comparison], names: _Named) -> st
         slowest = sorted(causes, key=lambda one: -one.estimate.ratio if one.estimate else 0.0)
         if names is None:
             most = slowest[0].estimate
+            if len(causes) == 1:
+                return f"{some} is {wording.slower_text(most)}"
             return (
                 f"{some} became slower, by up to {wording.change_text(most)} ({wording.interval_text(most)})"
             )
