@@ -48,7 +48,7 @@ class WatchLine:
 class WatchReport:
     """Where a running training spends its time; ``parts`` are shares, largest first.
 
-    A training ``hangs`` if no stack of one of its processes changed, nor any of its loaders' workers, and it
+    A training ``hangs`` if no stack or own variable of its processes and its loaders' workers changed, and it
     used next to no CPU. ``lines`` are then of all threads.
     """
 
@@ -136,6 +136,7 @@ def _training_threads(
 def _is_stuck(stacks: Sequence[Stack], found: Watched) -> bool:
     return (
         len({one.frames for one in stacks}) == 1
+        and stacks[0].pid not in found.moved
         and sum(one.count for one in stacks) >= _FEWEST_SAMPLES
         and found.cpu_s.get(stacks[0].pid, 0.0) < _BUSY * found.seconds
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import linecache
 import os
 import re
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +36,7 @@ from perfkit.temporary import temporary_folder
 
 _RATE = 50
 _SHOWN_EVERY_S = 0.5
+_DUMP_S = 5.0
 # A command line may have line breaks.
 _RECORD = re.compile(r'\n(?=process \d+:")')
 _FRAME = re.compile(r"(.*) \((.*):(\d+)\)")
@@ -71,12 +74,16 @@ class Stack:
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """All stacks of a process and its children in ``seconds``, with the CPU time of each process then."""
+    """All stacks of a process and its children in ``seconds``, with the CPU time of each process then.
+
+    ``moved`` are the processes in whose own code a variable changed, however alike their stacks are.
+    """
 
     pid: int
     seconds: float
     stacks: tuple[Stack, ...]
     cpu_s: dict[int, float]
+    moved: frozenset[int] = frozenset()
 
 
 def sampled(pid: int, seconds: int, progress: StageProgress) -> Watched:
@@ -100,6 +107,7 @@ def sampled(pid: int, seconds: int, progress: StageProgress) -> Watched:
         command += ["--full-filenames", "--format", "raw", "--output", str(file)]
         command += ["--rate", str(_RATE), "--duration", str(seconds)]
         progress.info(f"watching process {pid} for {seconds} s; Ctrl-C ends it and reports")
+        variables = _own_variables(program, pid)
         cpu_s, begun = _cpu_s(), time.monotonic()
         with errors.open("w") as stream:
             # In a session of its own, so that Ctrl-C reaches it once, and from here.
@@ -114,6 +122,9 @@ def sampled(pid: int, seconds: int, progress: StageProgress) -> Watched:
             process.wait()
         lasted = min(time.monotonic() - begun, seconds)
         used = {one: total - cpu_s.get(one, 0.0) for one, total in _cpu_s().items()}
+        moved = frozenset(
+            one for one, now in _own_variables(program, pid).items() if now != variables.get(one)
+        )
         text = file.read_text() if file.exists() else ""
         records = _RECORD.split(text.rstrip("\n")) if text else []
         # A launcher may have started this process as well.
@@ -122,7 +133,20 @@ def sampled(pid: int, seconds: int, progress: StageProgress) -> Watched:
         )
         if not stacks:
             raise NotMeasuredError(_problem(pid, errors.read_text()))
-    return Watched(pid=pid, seconds=lasted, stacks=stacks, cpu_s=used)
+    return Watched(pid=pid, seconds=lasted, stacks=stacks, cpu_s=used, moved=moved)
+
+
+def _own_variables(program: str, pid: int) -> dict[int, list[object]]:
+    """Return the variables of the frames of own code, by process."""
+    command = [program, "dump", "--json", "--locals", "--full-filenames", "--subprocesses", "--pid", str(pid)]
+    found: defaultdict[int, list[object]] = defaultdict(list)
+    with contextlib.suppress(subprocess.SubprocessError, ValueError, KeyError):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_DUMP_S, check=True)
+        for thread in json.loads(done.stdout):
+            for frame in thread["frames"]:
+                if not _NOT_OWN.search(frame["filename"]):
+                    found[thread["pid"]].append((frame["name"], frame["line"], frame["locals"]))
+    return found
 
 
 def _cpu_s() -> dict[int, float]:
