@@ -298,8 +298,12 @@ class Forecast:
             # No launch has shown what they take.
             return f"{text} any launch: choose a larger --budget, or fewer with --select EXPR"
         if changed is not None:
-            left = f"{changed} of them {'is' if changed == 1 else 'are'}" if changed else "none of them is"
-            text += f". Those that may run changed code come first, and {left} among these"
+            left = (
+                f"{changed} of them {'was' if changed == 1 else 'were'} not"
+                if changed
+                else "all of these were"
+            )
+            text += f". Those that may run changed code come first, and {left} reached"
         soonest = self._enough_s(self.changed_costs_s, budget_s)
         these = f"--budget {soonest} reaches what changed, with " if changed else ""
         every = f"--budget {self.enough_s(budget_s)}{'' if changed else ' reaches'} all of them"
