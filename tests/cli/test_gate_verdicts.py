@@ -147,11 +147,9 @@ def test_changed_files_that_nothing_loaded_are_listed(scene: Scene) -> None:
 
 
 def test_options_that_break_lockstep_are_overruled_and_named(scene: Scene) -> None:
-    overruled = next(line for line in scene.gated.notes.splitlines() if line.startswith("overruled"))
+    options = ("--maxfail", "--benchmark-disable", "--benchmark-skip")
 
-    assert [True, True, True] == [
-        option in overruled for option in ("--maxfail", "--benchmark-disable", "--benchmark-skip")
-    ]
+    assert any(all(one in line for one in options) for line in scene.gated.notes.splitlines())
 
 
 def test_all_launches_of_both_sides_are_in_the_ledger(scene: Scene) -> None:
