@@ -122,9 +122,9 @@ def sampled(pid: int, seconds: int, progress: StageProgress) -> Watched:
             process.wait()
         lasted = min(time.monotonic() - begun, seconds)
         used = {one: total - cpu_s.get(one, 0.0) for one, total in _cpu_s().items()}
-        moved = frozenset(
-            one for one, now in _own_variables(program, pid).items() if now != variables.get(one)
-        )
+        later = _own_variables(program, pid)
+        # One that could not be read once is taken for what its stacks show.
+        moved = frozenset(one for one in variables.keys() & later.keys() if variables[one] != later[one])
         text = file.read_text() if file.exists() else ""
         records = _RECORD.split(text.rstrip("\n")) if text else []
         # A launcher may have started this process as well.
