@@ -24,7 +24,7 @@ import pytest
 
 from .channel import Channel, Message
 from .clock import accelerator_in_use, cold_start, uses_accelerator
-from .counters.calls import MOST_COUNTED_CALLS, counts_of_call, profile_of_this_thread
+from .counters.calls import MOST_COUNTED_CALLS, counts_of_call, profile_of_this_thread, wrap_fetches
 from .counters.instructions import make_counted_calls
 from .counters.model import Counts, as_message
 from .counters.torch_adapter import read_compilation
@@ -307,16 +307,9 @@ class _ProfiledLoop:
         return self._loop.__name__
 
     def __call__(self, *arguments: object) -> None:
-        from torch.utils.data._utils import fetch
-
         self._profile.disable()
         own = profile_of_this_thread()
-
-        def profiled(call: Callable[..., object]) -> Callable[..., object]:
-            return lambda *given: own.runcall(call, *given)
-
-        for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):  # noqa: SLF001 (torch has no public way)
-            kind.fetch = profiled(kind.fetch)  # type: ignore[method-assign]
+        wrap_fetches(lambda call: lambda *given: own.runcall(call, *given))
         try:
             self._loop(*arguments)
         finally:

@@ -49,6 +49,14 @@ def profile_of_this_thread() -> cProfile.Profile:
     return profile
 
 
+def wrap_fetches(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Wrap what makes the batches of a ``DataLoader`` in this process, which is one of its workers."""
+    from torch.utils.data._utils import fetch
+
+    for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):  # noqa: SLF001 (torch has no public way)
+        kind.fetch = wrap(kind.fetch)  # type: ignore[method-assign]
+
+
 def monitoring_callbacks() -> tuple[str, ...]:
     """Return the names of the profiler's methods that receive events, under which it looks them up."""
     return tuple(name for name in dir(cProfile.Profile) if name.endswith("_callback"))

@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from perfkit.agent.counters.calls import profile_of_this_thread
+from perfkit.agent.counters.calls import profile_of_this_thread, wrap_fetches
 from perfkit.extras import is_installed
 from perfkit.model.profiles import LineSample
 from perfkit.profiling.passes.exchange import STOPS_FILE
@@ -149,7 +149,7 @@ def timed_worker(*arguments: object) -> None:
     """Run a worker's loop, and time what makes its batches."""
     loop = _original(_WORKER_LOOP)
     fetches: list[_Span] = []
-    _time_fetches(fetches)
+    wrap_fetches(lambda call: _timed(call, fetches))
     try:
         loop(*arguments)
     finally:
@@ -166,7 +166,7 @@ def sampled_worker(*arguments: object) -> None:
         loop(*arguments)
         return
     fetches: list[_Span] = []
-    _time_fetches(fetches)
+    wrap_fetches(lambda call: _timed(call, fetches))
     sampler, begun = _samplers[0](), time.perf_counter()
     sampler.start()
     try:
@@ -184,13 +184,6 @@ def _profiled(loop: _Loop, arguments: tuple[object, ...], role: str) -> None:
         profiler.runcall(loop, *arguments)
     finally:
         profiler.dump_stats(_place(role, ".stat"))
-
-
-def _time_fetches(fetches: list[_Span]) -> None:
-    from torch.utils.data._utils import fetch
-
-    for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):  # noqa: SLF001 (torch has no public way)
-        kind.fetch = _timed(kind.fetch, fetches)  # type: ignore[method-assign]
 
 
 def _timed(call: _Loop, fetches: list[_Span]) -> Callable[..., Any]:
