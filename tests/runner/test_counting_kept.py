@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 LOOPS = """
-import collections, functools, gc, itertools, json, logging, sys, warnings
+import collections, functools, gc, itertools, json, logging, sys, time, tracemalloc, warnings
 from pathlib import Path
 import numpy, torch
 from perfkit.agent.counters.kept import count_kept
@@ -56,6 +56,13 @@ def cleared():
     cache[next(number)] = bytes(1000)
     if len(cache) > 1000: cache.clear()
 
+traced = False
+def long():
+    global traced
+    traced = traced or tracemalloc.is_tracing()
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < 0.01: pass
+
 GROW = [text, entry, tensor, output, graph, array, concatenated, memoised]
 KEEP = [number_, step, returned, logged, warned, cycle, bounded, limited_cache, same_key, buffered, cleared]
 gc.freeze()
@@ -66,6 +73,7 @@ for call in GROW + KEEP:
     count = count_kept(call, Path(__file__).parent, most_calls=float("inf"))
     found[call.__name__] = [count.values, [[one.what, one.place, one.amount] for one in count.causes]]
 found["few"] = count_kept(text, Path(__file__).parent, most_calls=14)
+found["long"] = [count_kept(long, Path(__file__).parent, most_calls=float("inf")).values, traced]
 print(json.dumps(found))
 """
 # The least bytes of each, and what most of them are.
@@ -118,3 +126,8 @@ def test_what_fills_up_or_is_dropped_is_not_kept(found: dict[str, Any], name: st
 
 def test_few_calls_are_a_reason(found: dict[str, Any]) -> None:
     assert "it may not be called often enough" == found["few"]
+
+
+def test_a_long_call_that_keeps_nothing_is_not_traced(found: dict[str, Any]) -> None:
+    # Tracing makes a call that makes many small objects more than a hundred times as slow.
+    assert [[0.0, 0.0], False] == found["long"]

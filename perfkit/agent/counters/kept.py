@@ -6,6 +6,7 @@ list that doubles its capacity, or a cache that is full, does not grow so.
 
 from __future__ import annotations
 
+import array
 import collections
 import contextlib
 import ctypes
@@ -193,14 +194,16 @@ class _Calls:
 
         It is None where calls become so much slower, since each copies what is kept, that there is no time.
         """
-        rows: list[tuple[int, int, int]] = []
-        for _ in range(1 + _BLOCKS):
+        # Written in place, since readings that are kept as objects would be taken for what a call keeps.
+        rows = [array.array("q", [0] * (1 + _BLOCKS)) for _ in range(3)]
+        for block in range(1 + _BLOCKS):
             if time.process_time() > self._until:
                 return None
             self._make(calls)
             gc.collect(0)
-            rows.append((sys.getallocatedblocks(), _native_bytes(), _device_bytes()))
-        blocks, native, device = (min(_growth(series)) / calls for series in zip(*rows, strict=True))
+            for row, read in zip(rows, (sys.getallocatedblocks, _native_bytes, _device_bytes), strict=True):
+                row[block] = read()
+        blocks, native, device = (min(_growth(series)) / calls for series in rows)
         keeps = blocks >= _LEAST_BLOCKS or native >= _LEAST_BYTES or device > 0 or _malloc_info() is None
         return ((blocks, native, device) if keeps else None), calls
 
