@@ -163,7 +163,9 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         )
         record = Record(ledger=ledger, source=source, earlier=earlier)
         found = compare_sides(sides, surveyed, method, record=record, began=opened.began, progress=progress)
-        explanations = explain_benchmarks(found.comparisons, found.exact, surveyed, sides, progress)
+        explanations, unprofiled = explain_benchmarks(
+            found.comparisons, found.exact, surveyed, sides, progress, budget_s=method.budget_s
+        )
         loaded = None if found.loaded is None else found.loaded | covered.loaded
         notes = (*covered.notes, *notes_on(sides, surveyed, prior=found.prior, loaded=loaded))
     accepted = accept(
@@ -188,7 +190,7 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
             recorded=found.unrecorded is None,
             covered=request.uncovered == "note" or not (covered.coverage and covered.coverage.uncovered),
         ),
-        notes=(*notes, *found.notes, *accepted.notes),
+        notes=(*notes, *found.notes, *accepted.notes, *unprofiled),
         explanations=explanations,
         exact=accepted.exact,
         unrecorded=None if found.unrecorded is None else str(found.unrecorded),

@@ -139,7 +139,7 @@ def count_compared(
             counts[side] |= {node: _without_values(counts[side][node]) for node in moved}
     elif moved:
         launcher.renew(alone=True)
-        again = _counted(launcher, moved, known, log=log)
+        again = _counted(launcher, moved, known, log=log, until=until)
         reports.append(again.reports)
         for side in SIDES:
             counts[side] |= {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -39,6 +40,8 @@ _MOST_LISTED = 5
 # Fewer calls of a short benchmark would show how warm the processor is, rather than what moved.
 _PROFILED_S, _MOST_CALLS = 0.5, 20_000
 _MOST_PROFILED_NO_FASTER = 3
+# Profiling what regressed may take this long, or this share of the budget; one benchmark always is.
+_LEAST_PROFILING_S, _PROFILING_SHARE = 10.0, 0.1
 _COLD = (COLD_START, COLD_COMPILING, COLD_AUTOTUNING)
 _HAPPENED: Mapping[What, str] = {
     "clock set": "the machine's clock was set by {:+.1f} s",
@@ -56,28 +59,35 @@ def explain_benchmarks(
     surveyed: Survey,
     sides: OpenSides,
     progress: ComparisonProgress,
-) -> tuple[Explanation, ...]:
-    """Profile what regressed and return what moved, and where a time did not follow its counts.
+    *,
+    budget_s: float,
+) -> tuple[tuple[Explanation, ...], tuple[str, ...]]:
+    """Profile what regressed and return what moved, and notes on what there was no time to profile.
 
-    Some benchmarks of much less work that became no faster are profiled as well: where their time is spent is
-    shown. What could not be profiled is left out, unless something else was found.
+    Where a time did not follow its counts is explained too. Some benchmarks of much less work that became no
+    faster are profiled as well: where their time is spent is shown. What could not be profiled is left out,
+    unless something else was found.
     """
     known = {one.benchmark.name: one for one in surveyed.compared}
     apart = {one.benchmark: one for one in disagreements(comparisons, exact)}
     regressed = {one.benchmark.name for one in comparisons if one.verdict == "REGRESSED"}
     no_faster = {*[name for name, one in apart.items() if one.elsewhere][:_MOST_PROFILED_NO_FASTER]}
     explained: dict[str, Explanation | None] = {}
+    notes: tuple[str, ...] = ()
     if regressed or no_faster:
         progress.info(f"profiling what {'regressed' if regressed else 'became no faster'}")
         changed = surveyed.changed or find_changed(sides, surveyed.laid, sides.project.output_paths)
-        explained = {
-            name: explain_benchmark(known[name], sides, changed=changed, call_s=one.head_s)
-            for one in comparisons
-            if (name := one.benchmark.name) in regressed | no_faster
-        }
+        wanted = [one for one in comparisons if one.benchmark.name in regressed | no_faster]
+        until = time.monotonic() + max(_LEAST_PROFILING_S, _PROFILING_SHARE * budget_s)
+        for one in wanted:
+            if explained and time.monotonic() > until:
+                notes = (f"{len(explained)} of {len(wanted)} benchmarks were profiled: no time was left",)
+                break
+            name = one.benchmark.name
+            explained[name] = explain_benchmark(known[name], sides, changed=changed, call_s=one.head_s)
     benchmarks = dict.fromkeys([*explained, *apart])
     found = (_with_disagreement(explained.get(name), apart.get(name)) for name in benchmarks)
-    return tuple(explanation for explanation in found if explanation is not None)
+    return tuple(explanation for explanation in found if explanation is not None), notes
 
 
 def _with_disagreement(explained: Explanation | None, found: Disagreement | None) -> Explanation | None:
