@@ -24,6 +24,7 @@ from perfkit.model import Benchmark, Side
 from perfkit.model.comparisons import Comparison, MeasuringEdit, Verdict
 from perfkit.repo.checkout import subfolder
 from perfkit.repo.files import overlay, restore
+from perfkit.repo.source import benchmark_versions
 from perfkit.runner.lockstep.collection import EVERYTHING, Found, Listing, ignore_log
 from perfkit.runner.lockstep.launch import SideReport, shared_libraries
 from perfkit.runner.lockstep.launcher import Launcher
@@ -125,10 +126,7 @@ def take_survey(
     compared, numbers = sorting.compared(), sorting.numbers()
     findings = sorting.findings()
     if not compared and not numbers and not findings:
-        raise UsageError(
-            "no benchmark was found: name their path with --benchmarks, widen --select, "
-            "or write a test that uses pytest-benchmark's `benchmark` fixture"
-        )
+        raise UsageError(f"no benchmark was found: {_why_none(sides)}")
     return Survey(
         compared=compared,
         numbers=numbers,
@@ -254,6 +252,30 @@ def _files_of_suite(sides: OpenSides, head: Listing) -> list[str]:
         return []
     root = sides.roots.head
     return sorted(path.relative_to(root).as_posix() for path in (root / sides.asv.folder).rglob("*.py"))
+
+
+def _why_none(sides: OpenSides) -> str:
+    """Return what to do where pytest found no benchmark: it passes over files with unusual names."""
+    root = sides.roots.head / subfolder(sides.project, sides.pair, "head")
+    chosen = sides.scope.select or sides.project.config.gate.select
+    place = root / (sides.scope.benchmarks or sides.project.config.benchmarks)
+    files = [] if chosen else sorted(place.rglob("*.py"))
+    unusual = [one for one in files if not one.match("test_*.py") and not one.match("*_test.py")]
+    passed_over = sorted({name.partition("::")[0] for name in benchmark_versions(unusual, root)})
+    if passed_over:
+        return (
+            f"pytest passes over {listed(passed_over, _MOST_NAMED)}, which would have some; set"
+            f' python_files = ["test_*.py", "{_pattern(passed_over[0])}"] under [tool.pytest.ini_options]'
+        )
+    return (
+        "name their path with --benchmarks, widen --select, or write a test that uses pytest-benchmark's"
+        " `benchmark` fixture"
+    )
+
+
+def _pattern(file: str) -> str:
+    begin, mark, _ = PurePosixPath(file).name.partition("_")
+    return f"{begin}_*.py" if mark else PurePosixPath(file).name
 
 
 def _benchmark_files(head: Listing, root: Path) -> list[str]:
