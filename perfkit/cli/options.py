@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from perfkit.choices import MOST_SEED, check_seed
-from perfkit.commands.text_files import check_writable_place
 from perfkit.errors import PerfkitError, UsageError
 from perfkit.invocation import keep_ledger, with_follow_ups
 
@@ -27,7 +26,7 @@ _IS_QUIET = ContextVar("_IS_QUIET", default=False)
 def checked_place(param: typer.CallbackParam, value: str | Path | None) -> str | Path | None:
     """Return an output file's place, once it is certain that it can be written."""
     if value is not None and value != STANDARD_OUTPUT:
-        check_writable_place(Path(value), option=param.opts[0])
+        _check_writable(Path(value), param)
     return value
 
 
@@ -38,8 +37,15 @@ def checked_document(param: typer.CallbackParam, value: Path | None) -> Path | N
         if picture == value:
             raise UsageError(f"cannot write {value}: its picture has that name; end {param.opts[0]} in .md")
         for place in (value, picture):
-            check_writable_place(place, option=param.opts[0], makes_folder=True)
+            _check_writable(place, param, makes_folder=True)
     return value
+
+
+def _check_writable(place: Path, param: typer.CallbackParam, *, makes_folder: bool = False) -> None:
+    # Imported here, since it takes as long as all that help needs.
+    from perfkit.commands.text_files import check_writable_place
+
+    check_writable_place(place, option=param.opts[0], makes_folder=makes_folder)
 
 
 def seed_option(text: str, *, most: int = MOST_SEED) -> Any:  # noqa: ANN401 (typer's own type has no name)
