@@ -68,7 +68,9 @@ def blame(functions: Sequence[FunctionTime], sinks: Sequence[str | None]) -> lis
 
     ``sinks`` has what each function waits for, None where it works.
     """
-    by_time, by_calls = _Owners(functions, _seconds_of), _Owners(functions, _calls_of)
+    answering = [_answers(one) for one in functions]
+    by_time = _Owners(functions, _seconds_of, answering, pays=True)
+    by_calls = _Owners(functions, _calls_of, answering)
     blames: dict[int | None, Blame] = {}
     for place, function in enumerate(functions):
         # Time and calls are divided apart: who waits first pays for all, yet how often each called is known.
@@ -116,32 +118,40 @@ def _answers(function: FunctionTime) -> bool:
 
 
 class _Owners:
-    """Finds for each function the own functions that answer for it, with shares that add up to one."""
+    """Finds for each function the nearest callers that answer for it, with shares that add up to one.
 
-    def __init__(self, functions: Sequence[FunctionTime], weight: Callable[[Call], float]) -> None:
+    Where it ``pays``, what comes back to those that answer is no part of the shares of their callers.
+    """
+
+    def __init__(
+        self,
+        functions: Sequence[FunctionTime],
+        weight: Callable[[Call], float],
+        answering: Sequence[bool],
+        *,
+        pays: bool = False,
+    ) -> None:
         self._weight = weight
-        library = [
+        others = [
             (place, call)
             for place, function in enumerate(functions)
-            if not _answers(function)
+            if not answering[place]
             for call in function.callers
         ]
-        circles = [(place, call.caller) for place, call in library if not _answers(functions[call.caller])]
+        circles = [(place, call.caller) for place, call in others if not answering[call.caller]]
         self._circle = strong_components(len(functions), circles)
         self._found: dict[int, dict[int | None, float]] = {
-            self._circle[place]: {place: 1.0}
-            for place, function in enumerate(functions)
-            if _answers(function)
+            self._circle[place]: {place: 1.0} for place, answer in enumerate(answering) if answer
         }
         entering: dict[int, list[Call]] = defaultdict(list)
-        for place, call in library:
+        for place, call in others:
             if self._circle[place] != self._circle[call.caller]:
                 entering[self._circle[place]].append(call)
         callers = {
             circle: {self._circle[call.caller] for call in calls} for circle, calls in entering.items()
         }
         order = [*TopologicalSorter(callers).static_order()]
-        passed = {} if weight is _calls_of else self._passed(functions, entering, order)
+        passed = self._passed(functions, answering, entering, order) if pays else {}
         for circle in order:
             if circle not in self._found:
                 self._found[circle] = self._among(entering.get(circle, []), passed.get(circle, {}))
@@ -150,12 +160,16 @@ class _Owners:
         return self._found.get(self._circle[place], {None: 1.0})
 
     def _passed(
-        self, functions: Sequence[FunctionTime], entering: Mapping[int, Sequence[Call]], order: Sequence[int]
+        self,
+        functions: Sequence[FunctionTime],
+        answering: Sequence[bool],
+        entering: Mapping[int, Sequence[Call]],
+        order: Sequence[int],
     ) -> dict[int, dict[int, float]]:
-        """Return what library code passes on to own functions, which have paid for that by themselves."""
+        """Return what other code passes on to those that answer, which have paid for that by themselves."""
         found: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
         for place, function in enumerate(functions):
-            for call in function.callers if _answers(function) else ():
+            for call in function.callers if answering[place] else ():
                 found[self._circle[call.caller]][place] += self._weight(call)
         for circle in reversed(order):
             whole = sum(map(self._weight, entering.get(circle, ()))) or 1.0
@@ -271,12 +285,28 @@ def fold_waits(functions: Sequence[FunctionTime]) -> tuple[WaitTime, ...]:
 
 def wait_accounts(functions: Sequence[FunctionTime]) -> Mapping[str, Account]:
     """Return the waits by whom they were for."""
-    sinks = [(one, whom) for one in functions if one.own_s > 0 and (whom := sink_of(one)) is not None]
-    asked = {call.caller for sink, whom in sinks if whom in _NAMED_BY_CALLERS for call in sink.callers}
-    whom_by_caller = _whom_by_caller(functions, asked)
     accounts: dict[str, Account] = defaultdict(Account)
-    for sink, whom in sinks:
-        _hand_up(sink, whom, whom_by_caller, accounts)
+    shown = [_waits_for(one) for one in functions]
+    owners = _Owners(functions, _seconds_of, [whom is not None for whom in shown])
+    for place, sink in enumerate(functions):
+        default = sink_of(sink)
+        if default is None or sink.own_s <= 0:
+            continue
+        # Of its time and its calls, by whom they are for.
+        parts: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        if default in _NAMED_BY_CALLERS and sink.callers:
+            for caller, share in owners.of(place).items():
+                parts[(caller is not None and shown[caller]) or default][0] += sink.own_s * share
+            for call in sink.callers:
+                for caller, share in owners.of(call.caller).items():
+                    parts[(caller is not None and shown[caller]) or default][1] += call.calls * share
+        else:
+            parts[default] = [sink.own_s, sink.calls]
+        for whom, (seconds, calls) in parts.items():
+            account = accounts[whom]
+            account.seconds += seconds
+            account.calls += round(calls)
+            account.through[callee_name(sink)] += seconds
     return accounts
 
 
@@ -285,96 +315,6 @@ def sink_of(function: FunctionTime) -> str | None:
     if function.kind != "builtin":
         return None
     return next((whom for part, whom in _SINKS.items() if part in function.function), None)
-
-
-def _hand_up(
-    sink: FunctionTime,
-    default: str,
-    whom_by_caller: Mapping[int, Mapping[str, float]],
-    accounts: dict[str, Account],
-) -> None:
-    parts = _parts(sink.callers) if default in _NAMED_BY_CALLERS else ()
-    if not parts:
-        _book(accounts[default], sink, sink.own_s, sink.calls)
-    for call, share in parts:
-        for whom, part in _whole(whom_by_caller[call.caller], default).items():
-            _book(accounts[whom], sink, sink.own_s * share * part, round(call.calls * part))
-
-
-def _book(account: Account, sink: FunctionTime, seconds: float, calls: int) -> None:
-    account.seconds += seconds
-    account.calls += calls
-    account.through[callee_name(sink)] += seconds
-
-
-def _whole(shares: Mapping[str, float], default: str) -> dict[str, float]:
-    known = sum(shares.values())
-    if known > 1 - _PRECISION:
-        return {whom: share / known for whom, share in shares.items()}
-    return {**shares, default: shares.get(default, 0.0) + 1 - known}
-
-
-def _whom_by_caller(functions: Sequence[FunctionTime], asked: Iterable[int]) -> dict[int, dict[str, float]]:
-    """Return for whom a call from each of the asked functions waited, in shares of it."""
-    order, callers = _callers_first(functions, asked)
-    known = {at: {whom: 1.0} for at in order if (whom := _waits_for(functions[at])) is not None}
-    shares: dict[int, dict[str, float]] = {at: {} for at in order} | known
-    below = _called_by(known, callers)
-    to_solve = [at for at in order if at in below]
-    for _ in range(_MOST_ROUNDS):
-        moved = 0.0
-        for at in to_solve:
-            found: dict[str, float] = defaultdict(float)
-            for call, part in callers[at]:
-                for whom, within in shares[call.caller].items():
-                    found[whom] += part * within
-            moved = max(moved, sum(found.values()) - sum(shares[at].values()))
-            shares[at] = found
-        if moved < _PRECISION:
-            break
-    return shares
-
-
-def _called_by(those: Iterable[int], callers: Mapping[int, Sequence[tuple[Call, float]]]) -> set[int]:
-    callees: dict[int, list[int]] = defaultdict(list)
-    for at, calls in callers.items():
-        for call, _ in calls:
-            callees[call.caller].append(at)
-    found: set[int] = set()
-    to_visit = [*those]
-    while to_visit:
-        new = [at for at in callees[to_visit.pop()] if at not in found]
-        found.update(new)
-        to_visit += new
-    return found
-
-
-def _callers_first(
-    functions: Sequence[FunctionTime], asked: Iterable[int]
-) -> tuple[list[int], dict[int, tuple[tuple[Call, float], ...]]]:
-    order: list[int] = []
-    callers: dict[int, tuple[tuple[Call, float], ...]] = {}
-    # The stack is a list, as calls may nest deeper than Python lets a function call itself.
-    to_visit = [(at, False) for at in asked]
-    while to_visit:
-        at, has_callers = to_visit.pop()
-        if has_callers:
-            order.append(at)
-        elif at not in callers:
-            one = functions[at]
-            shows = _waits_for(one) is not None
-            callers[at] = () if shows else _parts([call for call in one.callers if call.caller != at])
-            to_visit.append((at, True))
-            to_visit.extend((call.caller, False) for call, _ in callers[at])
-    return order, callers
-
-
-def _parts(callers: Sequence[Call]) -> tuple[tuple[Call, float], ...]:
-    weights = [max(call.cumulative_s, 0.0) for call in callers]
-    if not sum(weights):
-        weights = [float(max(call.calls, 0)) for call in callers]
-    whole = sum(weights)
-    return tuple((call, weight / whole) for call, weight in zip(callers, weights, strict=True) if weight)
 
 
 def _waits_for(function: FunctionTime) -> str | None:
