@@ -18,7 +18,7 @@ import psutil
 
 from perfkit.commands.tasks import Code, MachineClass, Task, file_once, own_class, unpack
 from perfkit.ledger.store import Ledger
-from perfkit.profiling.passes.ranks import free_port
+from perfkit.profiling.passes.launch import free_port
 
 ROOT = Path(__file__).parent.parent
 # A kind of task that another distribution brings: it takes the time that it is given, and measures that.

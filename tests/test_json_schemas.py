@@ -159,7 +159,7 @@ def test_synthetic_results_are_as_described() -> None:
         ("commands.bisect", "run_bisect", None),
         ("commands.calibrate", "run_calibrate", None),
         ("commands.compare", "run_compare", None),
-        ("commands.doctor", "run_doctor", None),
+        ("commands.calibrate", "run_doctor", None),
         ("features.cluster.engines", "check_engine", None),
         ("features.experiments.command", "run_experiment", "record"),
         ("commands.gate", "run_gate", None),

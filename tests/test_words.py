@@ -24,15 +24,15 @@ _STORED = {
     " report/calibration",
     "plants": "commands/calibrate",
     "planted": "commands/calibrate gating/aa_runs model/policies",
-    "rehearsal": "commands/calibrate commands/tasks gating/aa_runs gating/compare ledger/policies"
+    "rehearsal": "commands/calibrate commands/tasks gating/aa_runs gating/compare ledger/schema"
     " model/policies",
     "creep": "commands/history features/site/series ledger/history/alarms model/history report/history",
     "creeps": "commands/history features/site/series model/history report/history",
-    "claims": "features/tricks/command features/tricks/trick features/tricks/verdict",
+    "claims": "features/tricks/command features/tricks/report features/tricks/trick",
     "settle": "interface/timing",
     "settled": "agent/clock",
     "told": "agent/clock",
-    "tell": "features/tricks/report features/tricks/verdict",
+    "tell": "features/tricks/report",
 }
 # Tests and studies make and read those names, the folder of a study and the keys of its outcomes. The text of
 # a benchmark is its version, so that a word changed there would begin a new series.

@@ -11,7 +11,7 @@ from typing import Any, get_args
 from recorded import BOTH, Hours
 
 from perfkit.report.markdown_table import table_head, table_row
-from perfkit.stats.distributions import lower_bound, upper_bound
+from perfkit.stats.interval import lower_bound, upper_bound
 
 Outcome = Mapping[str, Any]
 _HOURS = get_args(Hours)

@@ -21,7 +21,7 @@ from perfkit.gating.judge import pair_location  # noqa: E402
 from perfkit.gating.rows import pairs_of  # noqa: E402
 from perfkit.ledger.store import Ledger  # noqa: E402
 from perfkit.model import Row  # noqa: E402
-from perfkit.stats.step_chain import FloatArray  # noqa: E402
+from perfkit.stats.bisection import FloatArray  # noqa: E402
 
 Hours = Literal["quiet", "noisy"]
 # What the search was made with, and what was kept for the end.

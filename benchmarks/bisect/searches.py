@@ -10,8 +10,7 @@ from typing import Literal
 import numpy as np
 from recorded import Hours, read_pool
 
-from perfkit.stats.bisection import Conclusion, Costs, MeasuredPair, Rules, next_move
-from perfkit.stats.step_chain import FloatArray
+from perfkit.stats.bisection import Conclusion, Costs, FloatArray, MeasuredPair, Rules, next_move
 
 Noise = Literal["as recorded", "heavy tails", "layout", "normal"]
 Weights = Literal["equal", "right", "wrong"]

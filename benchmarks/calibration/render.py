@@ -17,7 +17,7 @@ from readme import README, fill
 from perfkit.errors import EXIT_INCONCLUSIVE
 from perfkit.model.comparisons import Calls, Comparison
 from perfkit.report.markdown_table import table_head, table_row
-from perfkit.stats.distributions import lower_bound, upper_bound
+from perfkit.stats.interval import lower_bound, upper_bound
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "measured" / "calibration.md"
 PLACE = "make calibration-report"

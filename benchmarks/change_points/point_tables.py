@@ -11,7 +11,7 @@ from detectors import DETECTORS
 from series import HELD_OUT, RUNS, STRIDE, TUNED_ON
 
 from perfkit.report.markdown_table import table_head, table_row
-from perfkit.stats.distributions import upper_bound
+from perfkit.stats.interval import upper_bound
 
 Outcome = Mapping[str, Any]
 TEMPLATE = Path(__file__).with_name("document.md")

@@ -35,7 +35,7 @@ from repositories import Repository, create_repository
 from steps import leftovers
 
 from perfkit.ledger.soundness import verify
-from perfkit.profiling.passes.ranks import free_port
+from perfkit.profiling.passes.launch import free_port
 
 RESULTS = Path(__file__).with_name("results.json")
 DOCUMENT = Path(__file__).parents[2] / "docs/measured/reliability.md"

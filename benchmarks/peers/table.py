@@ -17,7 +17,7 @@ from plan import HARD, SIX
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row
 from perfkit.report.markdown_table import table_head, table_row
-from perfkit.stats.distributions import lower_bound, upper_bound
+from perfkit.stats.interval import lower_bound, upper_bound
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "measured" / "peers.md"
 _TRUE_CHANGE = 0.05

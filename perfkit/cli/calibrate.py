@@ -49,7 +49,7 @@ def doctor(
 
     Makes A/A launches: identical code against itself. Exit code: 0 fit for the margin, 3 unfit.
     """
-    from perfkit.commands.doctor import run_doctor
+    from perfkit.commands.calibrate import run_doctor
     from perfkit.errors import UsageError
     from perfkit.report.calibration import doctor_decision, doctor_view
 

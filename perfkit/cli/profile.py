@@ -121,8 +121,7 @@ def profile(
     """
     names = None if passes is None else _names(passes)
     _check_flames(names, speedscope, firefox)
-    from perfkit.commands.profile import INTERRUPTED, ProfileRequest, run_profile, usual_place
-    from perfkit.commands.profile_request import started_ranks
+    from perfkit.commands.profile import INTERRUPTED, ProfileRequest, run_profile, started_ranks, usual_place
     from perfkit.commands.show import read_profiles
     from perfkit.config import load_project
     from perfkit.report.profiles import summary_ending

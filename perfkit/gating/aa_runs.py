@@ -24,8 +24,7 @@ from perfkit.model.calibration import (
 )
 from perfkit.model.comparisons import UNDECIDED, Comparison, LaunchPair, Policy, Verdict
 from perfkit.model.policies import CalibrationPolicy, judged_policy
-from perfkit.stats.distributions import lower_bound, upper_bound
-from perfkit.stats.interval import log_ratios, widening
+from perfkit.stats.interval import log_ratios, lower_bound, upper_bound, widening
 from perfkit.stats.planning import (
     decidable_margin,
     expected_half_width,

@@ -31,7 +31,6 @@ from perfkit.gating.counters import (
 )
 from perfkit.gating.coverage import project_folder
 from perfkit.gating.design import Forecast, Method, counting_s
-from perfkit.gating.edited import work_of_edited
 from perfkit.gating.explain import (
     cold_starts,
     disturbed_launches,
@@ -40,7 +39,7 @@ from perfkit.gating.explain import (
     waiting_threads,
     why_not_measured,
 )
-from perfkit.gating.gains import doubt_gains
+from perfkit.gating.gains import doubt_gains, work_of_edited
 from perfkit.gating.judge import is_faster, slow_first_calls
 from perfkit.gating.results import drawn_otherwise, with_result
 from perfkit.gating.rows import (
@@ -69,8 +68,7 @@ from perfkit.repo.environments import installed_facts
 from perfkit.runner.commands import fixed_environment
 from perfkit.runner.lockstep.launch import schedule
 from perfkit.runner.machine.conditions import Watch
-from perfkit.runner.machine.devices import own_devices
-from perfkit.runner.machine.facts import read_environment, read_machine
+from perfkit.runner.machine.facts import own_devices, read_environment, read_machine
 
 # Counting Python's calls makes them several times slower, so without torch only short calls are counted.
 _LONGEST_COUNTED_S = 0.05

@@ -21,9 +21,9 @@ from perfkit.gating.counter_verdicts import (
     is_kept_alike,
     numbers_that_decide,
 )
-from perfkit.gating.missing import Mend, mend_nothing
 from perfkit.gating.results import ResultFinding, compare_calls, other_losses
 from perfkit.gating.rules import ComparedBenchmark, Rules, finding_on, finding_on_failure, under_rules
+from perfkit.gating.sides import Mend, mend_nothing
 from perfkit.gating.survey import prove_code
 from perfkit.identity import source_version
 from perfkit.model import SIDES, Benchmark, Side

@@ -25,8 +25,8 @@ from perfkit.model.comparisons import Comparison, ComparisonProgress, ExactCompa
 from perfkit.model.policies import What
 from perfkit.model.profiles import Section
 from perfkit.model.readings import Reading
+from perfkit.profiling.diff.attribution import Lines, Work, changed_only, find_suspect, function_section
 from perfkit.profiling.diff.difference import findings_beside
-from perfkit.profiling.diff.functions import Lines, Work, changed_only, find_suspect, function_section
 from perfkit.profiling.read.names import CodeNames
 from perfkit.profiling.read.pstats_file import read_pstats
 from perfkit.repo.checkout import subfolder

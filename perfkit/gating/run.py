@@ -14,8 +14,8 @@ from typing import Protocol
 from perfkit.errors import NotMeasuredError
 from perfkit.gating.design import MOST_KEPT, SHARED_VARIANCE, Candidate, Forecast, share_out, usual_look
 from perfkit.gating.judge import WELL_KNOWN, compare, joined_pairs, pair_location
-from perfkit.gating.missing import Mend, mend_nothing
 from perfkit.gating.rules import ComparedBenchmark
+from perfkit.gating.sides import Mend, mend_nothing
 from perfkit.gating.survey import prove_code
 from perfkit.identity import utc_now
 from perfkit.model import SIDES, Side
@@ -32,7 +32,7 @@ from perfkit.runner.lockstep.launch import (
 )
 from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.turns import LoopPlan, Timing
-from perfkit.runner.machine.devices import THROTTLED, DeviceState, passage
+from perfkit.runner.machine.facts import THROTTLED, DeviceState, passage
 from perfkit.stats.planning import launches_per_generation, shared_variance
 
 # Where, in most launches, the slowest round takes this many times as long as the fastest, the cause is not

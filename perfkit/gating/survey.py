@@ -10,7 +10,6 @@ from perfkit.agent.provenance import foreign_in_words, is_native
 from perfkit.choices import RulesOf
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.gating.affected import Changed
-from perfkit.gating.missing import Hints
 from perfkit.gating.rules import (
     ComparedBenchmark,
     Rules,
@@ -19,7 +18,7 @@ from perfkit.gating.rules import (
     judged_as,
     under_rules,
 )
-from perfkit.gating.sides import OpenSides
+from perfkit.gating.sides import Hints, OpenSides
 from perfkit.model import Benchmark, Side
 from perfkit.model.comparisons import Comparison, MeasuringEdit, Verdict
 from perfkit.repo.checkout import subfolder

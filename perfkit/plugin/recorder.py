@@ -50,8 +50,14 @@ from perfkit.model.policies import PytestPolicy
 from perfkit.plugin import ASV_NAME, given_paths, is_distributed, without_warnings
 from perfkit.repo.commits import check_not_nested, read_commit
 from perfkit.report.console import visible, visible_lines
-from perfkit.runner.machine.devices import DeviceState, Passage, own_devices, passage
-from perfkit.runner.machine.facts import read_environment, read_machine
+from perfkit.runner.machine.facts import (
+    DeviceState,
+    Passage,
+    own_devices,
+    passage,
+    read_environment,
+    read_machine,
+)
 from perfkit.stats.summary import WarmUp
 
 

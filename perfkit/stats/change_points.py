@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.model.history import Stretch
-from perfkit.stats.distributions import student_quantile
+from perfkit.stats.interval import student_quantile
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]

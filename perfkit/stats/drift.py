@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from perfkit.stats.change_points import SHORTEST, FloatArray
-from perfkit.stats.distributions import student_quantile
+from perfkit.stats.interval import student_quantile
 
 # Fewer runs than a step needs cannot show a drift either.
 FEWEST = 12

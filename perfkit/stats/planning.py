@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from perfkit.model.calibration import Components
-from perfkit.stats.distributions import student_quantile
-from perfkit.stats.interval import TRIMMED_FROM, degrees_of_freedom
+from perfkit.stats.interval import TRIMMED_FROM, degrees_of_freedom, student_quantile
 
 # Beyond this, less a margin, a logarithm has no number.
 _LARGEST_LOG = math.log(sys.float_info.max) - 1

@@ -13,8 +13,7 @@ import pytest
 from repositories import create_repository
 
 from perfkit.cli.app import whole_command_line
-from perfkit.commands.profile import ProfileRequest, run_profile, usual_place
-from perfkit.commands.profile_request import StartedRanks, started_ranks
+from perfkit.commands.profile import ProfileRequest, StartedRanks, run_profile, started_ranks, usual_place
 from perfkit.config import Config, Project, load_project
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.ledger.store import Ledger

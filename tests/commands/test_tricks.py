@@ -17,8 +17,8 @@ from perfkit.config import load_project
 from perfkit.features.tricks import command as tricks
 from perfkit.features.tricks.trick import TrickCase
 from perfkit.ledger import recording
-from perfkit.ledger.policies import to_entries
 from perfkit.ledger.recording import Run
+from perfkit.ledger.schema import to_entries
 from perfkit.ledger.store import Ledger
 from perfkit.report.gate.terminal import GateProgress
 

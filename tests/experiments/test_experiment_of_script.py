@@ -13,9 +13,13 @@ from repositories import Repository, create_repository
 
 from perfkit.errors import UsageError
 from perfkit.features.experiments.child import printed_number
-from perfkit.features.experiments.definition import definition_text, read_experiment
+from perfkit.features.experiments.definition import (
+    definition_text,
+    listed_options,
+    read_experiment,
+    script_document,
+)
 from perfkit.features.experiments.records import Experiment, Factor
-from perfkit.features.experiments.script import listed_options, script_document
 
 SCRIPT = """
 import argparse

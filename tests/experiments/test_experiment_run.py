@@ -14,6 +14,13 @@ from experiment_targets import TRAINING
 
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.features.experiments.child import returned_numbers
+from perfkit.features.experiments.command import (
+    ExperimentRun,
+    broken_autocast,
+    broken_promises,
+    leaked_flags,
+    places,
+)
 from perfkit.features.experiments.records import (
     Experiment,
     ExperimentRecord,
@@ -22,13 +29,6 @@ from perfkit.features.experiments.records import (
     Level,
     Trial,
     Variant,
-)
-from perfkit.features.experiments.run import (
-    ExperimentRun,
-    broken_autocast,
-    broken_promises,
-    leaked_flags,
-    places,
 )
 from perfkit.features.experiments.trial import Task, TrialProcesses, TrialResult, TrialSpec
 from perfkit.model import Environment

@@ -35,9 +35,8 @@ from perfkit.features.experiments.records import Experiment, ExperimentPolicy
 from perfkit.features.tricks.trick import Equivalence, TrickCase, TrickPolicy
 from perfkit.ledger.annotations import ACCEPTANCES, NOTES, Annotations, acceptances_for, read_notes
 from perfkit.ledger.files import begin_hidden_folder, write_table
-from perfkit.ledger.policies import from_entries, to_entries
 from perfkit.ledger.recording import header_line, recover, rows_line
-from perfkit.ledger.schema import SCHEMA, from_table, to_record, to_table, upgraded
+from perfkit.ledger.schema import SCHEMA, from_entries, from_table, to_entries, to_record, to_table, upgraded
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger
 from perfkit.model import Commit, Row

@@ -22,8 +22,7 @@ from noise import (
 from perfkit.gating.judge import doubts, estimate
 from perfkit.model.comparisons import LaunchPair
 from perfkit.runner.lockstep.launch import schedule
-from perfkit.stats.distributions import lower_bound, upper_bound
-from perfkit.stats.interval import halves_differ
+from perfkit.stats.interval import halves_differ, lower_bound, upper_bound
 
 SERIES, LAUNCHES = 600, 26
 

@@ -30,8 +30,7 @@ from noise import (
     two_state,
 )
 
-from perfkit.stats.distributions import lower_bound, upper_bound
-from perfkit.stats.interval import location
+from perfkit.stats.interval import location, lower_bound, upper_bound
 
 GATES = 4000
 MANY_GATES = 25_000  # where the bound lies near alpha

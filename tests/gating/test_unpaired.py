@@ -18,7 +18,7 @@ from synthetic import build_row
 from perfkit.gating.judge import compare_unpaired, session_levels
 from perfkit.model import Row
 from perfkit.model.comparisons import Comparison, Policy
-from perfkit.stats.distributions import upper_bound
+from perfkit.stats.interval import upper_bound
 from perfkit.units import counted
 
 RECORDED = Path(__file__).with_name("recorded_levels.npz")

@@ -8,7 +8,7 @@ import pytest
 
 from perfkit.gating.run import unthrottled
 from perfkit.runner.lockstep.launch import Failure, LaunchRecord
-from perfkit.runner.machine.devices import DeviceState
+from perfkit.runner.machine.facts import DeviceState
 
 COOL = DeviceState(index=0, temperature_c=40)
 HOT = DeviceState(index=0, temperature_c=90, reasons=("too hot for the driver",))

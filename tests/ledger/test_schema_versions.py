@@ -15,9 +15,8 @@ from synthetic import build_row
 from perfkit.agent.counters.model import Cause
 from perfkit.features.experiments.records import Experiment, ExperimentPolicy, Factor, Fingerprint
 from perfkit.features.tricks.trick import CheckedClaim, Equivalence, TrickCase, TrickPolicy, TricksRun
-from perfkit.ledger.policies import from_entries, to_entries
 from perfkit.ledger.queries import read_table
-from perfkit.ledger.schema import SCHEMA_VERSION
+from perfkit.ledger.schema import SCHEMA_VERSION, from_entries, to_entries
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row, RowPolicy
 from perfkit.model.comparisons import Policy

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from rendered import rendered
 
 from perfkit.model.readings import DeviceTime, Reading
-from perfkit.profiling.read.timeline import DEVICE, RUNTIME, Event, covered_s
-from perfkit.profiling.read.trace_file import gaps, read_trace
+from perfkit.profiling.read.trace_file import DEVICE, RUNTIME, Event, covered_s, gaps, read_trace
 from perfkit.report.profiles import ranks_view, reading_view
 
 

@@ -9,8 +9,7 @@ from explained import blamed, call, function, library, reading
 
 from perfkit.errors import UsageError
 from perfkit.model.readings import Reading, StepTimes
-from perfkit.profiling.diff.attribution import Blame
-from perfkit.profiling.diff.functions import Work, equal_work, pair_functions
+from perfkit.profiling.diff.attribution import Blame, Work, equal_work, pair_functions
 
 STEP = Work(unit="step", base=1, head=1)
 

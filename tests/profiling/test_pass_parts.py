@@ -32,9 +32,9 @@ from perfkit.model.readings import FORWARD, RANKS
 from perfkit.profiling.passes import meter
 from perfkit.profiling.passes.functions import filtered_text, full_text, portable, read_entries
 from perfkit.profiling.passes.instruments import write_operators
+from perfkit.profiling.passes.launch import find_straggler
 from perfkit.profiling.passes.meter import Meter
 from perfkit.profiling.passes.periods import batch_size
-from perfkit.profiling.passes.ranks import find_straggler
 from perfkit.profiling.passes.target_code import OwnCode, find_own_code
 from perfkit.profiling.passes.targets import resolve_target
 from perfkit.profiling.read.summary_file import encode_summary, load_summary, may_be_summary

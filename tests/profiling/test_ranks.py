@@ -16,8 +16,14 @@ from perfkit.errors import UsageError
 from perfkit.model import PassName
 from perfkit.model.readings import BACKWARD, FORWARD, RANKS
 from perfkit.profiling.passes.exchange import PassSpec, RankPlace
-from perfkit.profiling.passes.launch import PassLauncher
-from perfkit.profiling.passes.ranks import RanksResult, check_port, find_straggler, free_port, run_ranks
+from perfkit.profiling.passes.launch import (
+    PassLauncher,
+    RanksResult,
+    check_port,
+    find_straggler,
+    free_port,
+    run_ranks,
+)
 
 # Its second rank is the slow one. What it does in its fourth step is the argument.
 TRAINING = """
@@ -138,7 +144,7 @@ def test_the_rank_that_failed_first_is_named(
     tmp_path: Path, launcher: PassLauncher, monkeypatch: pytest.MonkeyPatch, deed: str, message: str
 ) -> None:
     # The wait for the other one's own word is over with that, and on a busy machine it may take a while.
-    monkeypatch.setattr("perfkit.profiling.passes.ranks._GRACE_S", 30.0)
+    monkeypatch.setattr("perfkit.profiling.passes.launch._GRACE_S", 30.0)
     specs = _specs(tmp_path, "clean", deed)
     found = _run(specs, launcher)
 

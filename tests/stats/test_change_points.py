@@ -25,7 +25,7 @@ from perfkit.stats.change_points import (
     weekly,
 )
 from perfkit.stats.change_points import to_and_fro as habit
-from perfkit.stats.distributions import lower_bound
+from perfkit.stats.interval import lower_bound
 
 RUNS = 100
 TIGERBEETLE = Path(__file__).parents[3] / "shared/data/tigerbeetle.json"

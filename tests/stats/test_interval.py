@@ -11,20 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from perfkit.stats.distributions import (
-    fisher_quantile,
-    lower_bound,
-    student_quantile,
-    student_tails,
-    upper_bound,
-)
 from perfkit.stats.interval import (
     TRIMMED_FROM,
     Interval,
     degrees_of_freedom,
+    fisher_quantile,
     location,
     location_interval,
+    lower_bound,
+    student_quantile,
+    student_tails,
     trimmed_variance,
+    upper_bound,
     widening,
 )
 from perfkit.stats.planning import expected_half_width

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from perfkit.stats.step_chain import Chain, FloatArray, fit_chain
+from perfkit.stats.bisection import Chain, FloatArray, fit_chain
 
 NO_STEP = math.exp(-0.2)
 

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from perfkit.errors import NotMeasuredError, UsageError
-from perfkit.features.tricks.equivalence import FirstStep, compare_sides, compare_steps
 from perfkit.features.tricks.loop import LoopLaunches
-from perfkit.features.tricks.suite import node_of
+from perfkit.features.tricks.suite import FirstStep, compare_sides, compare_steps, node_of
 from perfkit.features.tricks.trick import (
     Equivalence,
     Loop,

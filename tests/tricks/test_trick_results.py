@@ -13,16 +13,18 @@ from synthetic import ENVIRONMENT, MACHINE
 
 from perfkit.features.experiments.records import Level
 from perfkit.features.tricks.catalogue.operators import IDENTICAL
-from perfkit.features.tricks.report import sizes_chart, tricks_document, tricks_view
-from perfkit.features.tricks.trick import Equivalence, Trick, TrickCase
-from perfkit.features.tricks.verdict import (
+from perfkit.features.tricks.report import (
     TrickResult,
     TricksReport,
     helping,
     interactions,
     size_crossings,
+    sizes_chart,
     suggested,
+    tricks_document,
+    tricks_view,
 )
+from perfkit.features.tricks.trick import Equivalence, Trick, TrickCase
 from perfkit.model import Benchmark, Commit, Metric
 from perfkit.model.comparisons import Comparison, Estimate, ExactComparison, Policy, Verdict
 

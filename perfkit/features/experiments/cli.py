@@ -108,10 +108,11 @@ def run_(
         definition_text,
         parse_level,
         read_experiment,
+        script_document,
+        wanted_numbers,
         with_levels,
     )
     from perfkit.features.experiments.effects import exit_code_of
-    from perfkit.features.experiments.script import script_document, wanted_numbers
 
     texts = factor or []
     is_script = file.suffix == ".py"

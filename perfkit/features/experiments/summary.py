@@ -38,7 +38,7 @@ from perfkit.features.experiments.records import (
 from perfkit.model import Status
 from perfkit.model.comparisons import Estimate, TimedVerdict
 from perfkit.report.gate.wording import change_text, interval_text, percent
-from perfkit.stats.distributions import student_quantile
+from perfkit.stats.interval import student_quantile
 from perfkit.units import counted, human_bytes
 
 # People compare samples per second instead of seconds per sample.

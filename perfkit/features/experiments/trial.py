@@ -18,8 +18,7 @@ from perfkit.profiling.passes.exchange import Problem
 from perfkit.profiling.passes.launch import WITH_OPTIMIZERS
 from perfkit.profiling.passes.targets import Target
 from perfkit.runner.commands import FAULTHANDLER, SAFE_PATH, Ending, fixed_environment
-from perfkit.runner.fork_server import ForkServer, ForkServerLostError
-from perfkit.runner.requests import ANSWER, Reply, ask
+from perfkit.runner.requests import ANSWER, ForkServer, ForkServerLostError, Reply, ask
 from perfkit.temporary import temporary_folder
 
 Task = Literal["look", "time"]

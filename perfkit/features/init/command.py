@@ -18,10 +18,13 @@ from perfkit.features.init.benchmarks import (
     Tried,
     benchmark_file,
     find_candidates,
+    longest_calls,
+    notebook_runs,
+    recorded,
+    tried,
     try_candidates,
     with_distinct_imports,
 )
-from perfkit.features.init.calls import longest_calls, notebook_runs, recorded, tried
 from perfkit.features.init.files import (
     PlannedFile,
     StartingPlan,

@@ -11,5 +11,5 @@ FEATURE = Feature(
         ),
     ),
     policies={"tricks": "perfkit.features.tricks.trick:TrickPolicy"},
-    documents=(Document("tricks", 4, "perfkit.features.tricks.verdict:TricksReport", "perfkit tricks"),),
+    documents=(Document("tricks", 4, "perfkit.features.tricks.report:TricksReport", "perfkit tricks"),),
 )

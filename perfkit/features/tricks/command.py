@@ -12,10 +12,16 @@ from perfkit.commands.text_files import replace_reports
 from perfkit.config import Project
 from perfkit.errors import LedgerError, RecordingError, UsageError
 from perfkit.features.experiments.records import Level
-from perfkit.features.tricks.equivalence import check
 from perfkit.features.tricks.loop import WHOLE_S, LoopLaunches, is_whole
-from perfkit.features.tricks.report import NOISE_FLOOR, sizes_chart, tricks_document
-from perfkit.features.tricks.suite import SUITE, instruction_files, node_of
+from perfkit.features.tricks.report import (
+    NOISE_FLOOR,
+    TrickResult,
+    TricksReport,
+    helping,
+    sizes_chart,
+    tricks_document,
+)
+from perfkit.features.tricks.suite import SUITE, check, instruction_files, node_of
 from perfkit.features.tricks.trick import (
     TOGETHER,
     Choice,
@@ -32,7 +38,6 @@ from perfkit.features.tricks.trick import (
     together,
     trick_named,
 )
-from perfkit.features.tricks.verdict import TrickResult, TricksReport, helping
 from perfkit.gating.compare import recorded
 from perfkit.gating.counter_verdicts import CounterPolicy
 from perfkit.gating.counters import CountResult, count_compared

@@ -15,9 +15,8 @@ from typing import Any, Literal, Self
 
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.features.experiments.trial import TrialProcesses
-from perfkit.features.tricks.equivalence import FirstStep, compare_steps
 from perfkit.features.tricks.loop_child import FIRST_STEP_FILE, LoopNews, LoopPass, LoopResult
-from perfkit.features.tricks.suite import node_of
+from perfkit.features.tricks.suite import FirstStep, compare_steps, node_of
 from perfkit.features.tricks.trick import Equivalence, Loop, TrickCase, trick_named
 from perfkit.gating.counters import CountedPair, CountResult
 from perfkit.gating.rules import ComparedBenchmark

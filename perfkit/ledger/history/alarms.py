@@ -14,7 +14,7 @@ from perfkit.ledger.history.trends import Facts, places_by_run, sessions
 from perfkit.model.history import ChangePoint, Kind, Origin, Rise, RiseKind, Silence, Trend
 from perfkit.model.history import Creep as Drift
 from perfkit.stats.change_points import LikelyStep, to_and_fro, two_levels, weekly
-from perfkit.stats.distributions import student_quantile
+from perfkit.stats.interval import student_quantile
 
 # One in two hundred on either side.
 _DRIFT_ERROR = 0.01

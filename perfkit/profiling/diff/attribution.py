@@ -1,4 +1,4 @@
-"""Divides the time of a cProfile among the user's own functions and what the thread waited for.
+"""Divides the time of a cProfile among own functions and waits, and finds by which of them two differ.
 
 A library's time is handed to its callers in proportion to the time that each spent in it, up to the nearest
 own functions. Time in which the thread stands still is a wait: it is handed up until a caller shows what it
@@ -7,12 +7,16 @@ was for. The parts add up to the whole.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
+from typing import NamedTuple, Protocol
 
-from perfkit.model.readings import Call, FunctionTime, WaitTime
+from perfkit.errors import UsageError
+from perfkit.model.profiles import Amount, Part, PartKind, Section, Unit, most_moved_first
+from perfkit.model.readings import Call, FunctionTime, Reading, WaitTime
+from perfkit.units import counted
 
 LOADER_WORKERS = "the loader's workers"
 DEVICE = "the device, or a copy"
@@ -64,7 +68,9 @@ def blame(functions: Sequence[FunctionTime], sinks: Sequence[str | None]) -> lis
 
     ``sinks`` has what each function waits for, None where it works.
     """
-    by_time, by_calls = _Owners(functions, _seconds_of), _Owners(functions, _calls_of)
+    answering = [_answers(one) for one in functions]
+    by_time = _Owners(functions, _seconds_of, answering, pays=True)
+    by_calls = _Owners(functions, _calls_of, answering)
     blames: dict[int | None, Blame] = {}
     for place, function in enumerate(functions):
         # Time and calls are divided apart: who waits first pays for all, yet how often each called is known.
@@ -112,32 +118,40 @@ def _answers(function: FunctionTime) -> bool:
 
 
 class _Owners:
-    """Finds for each function the own functions that answer for it, with shares that add up to one."""
+    """Finds for each function the nearest callers that answer for it, with shares that add up to one.
 
-    def __init__(self, functions: Sequence[FunctionTime], weight: Callable[[Call], float]) -> None:
+    Where it ``pays``, what comes back to those that answer is no part of the shares of their callers.
+    """
+
+    def __init__(
+        self,
+        functions: Sequence[FunctionTime],
+        weight: Callable[[Call], float],
+        answering: Sequence[bool],
+        *,
+        pays: bool = False,
+    ) -> None:
         self._weight = weight
-        library = [
+        others = [
             (place, call)
             for place, function in enumerate(functions)
-            if not _answers(function)
+            if not answering[place]
             for call in function.callers
         ]
-        circles = [(place, call.caller) for place, call in library if not _answers(functions[call.caller])]
+        circles = [(place, call.caller) for place, call in others if not answering[call.caller]]
         self._circle = strong_components(len(functions), circles)
         self._found: dict[int, dict[int | None, float]] = {
-            self._circle[place]: {place: 1.0}
-            for place, function in enumerate(functions)
-            if _answers(function)
+            self._circle[place]: {place: 1.0} for place, answer in enumerate(answering) if answer
         }
         entering: dict[int, list[Call]] = defaultdict(list)
-        for place, call in library:
+        for place, call in others:
             if self._circle[place] != self._circle[call.caller]:
                 entering[self._circle[place]].append(call)
         callers = {
             circle: {self._circle[call.caller] for call in calls} for circle, calls in entering.items()
         }
         order = [*TopologicalSorter(callers).static_order()]
-        passed = {} if weight is _calls_of else self._passed(functions, entering, order)
+        passed = self._passed(functions, answering, entering, order) if pays else {}
         for circle in order:
             if circle not in self._found:
                 self._found[circle] = self._among(entering.get(circle, []), passed.get(circle, {}))
@@ -146,12 +160,16 @@ class _Owners:
         return self._found.get(self._circle[place], {None: 1.0})
 
     def _passed(
-        self, functions: Sequence[FunctionTime], entering: Mapping[int, Sequence[Call]], order: Sequence[int]
+        self,
+        functions: Sequence[FunctionTime],
+        answering: Sequence[bool],
+        entering: Mapping[int, Sequence[Call]],
+        order: Sequence[int],
     ) -> dict[int, dict[int, float]]:
-        """Return what library code passes on to own functions, which have paid for that by themselves."""
+        """Return what other code passes on to those that answer, which have paid for that by themselves."""
         found: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
         for place, function in enumerate(functions):
-            for call in function.callers if _answers(function) else ():
+            for call in function.callers if answering[place] else ():
                 found[self._circle[call.caller]][place] += self._weight(call)
         for circle in reversed(order):
             whole = sum(map(self._weight, entering.get(circle, ()))) or 1.0
@@ -267,12 +285,28 @@ def fold_waits(functions: Sequence[FunctionTime]) -> tuple[WaitTime, ...]:
 
 def wait_accounts(functions: Sequence[FunctionTime]) -> Mapping[str, Account]:
     """Return the waits by whom they were for."""
-    sinks = [(one, whom) for one in functions if one.own_s > 0 and (whom := sink_of(one)) is not None]
-    asked = {call.caller for sink, whom in sinks if whom in _NAMED_BY_CALLERS for call in sink.callers}
-    whom_by_caller = _whom_by_caller(functions, asked)
     accounts: dict[str, Account] = defaultdict(Account)
-    for sink, whom in sinks:
-        _hand_up(sink, whom, whom_by_caller, accounts)
+    shown = [_waits_for(one) for one in functions]
+    owners = _Owners(functions, _seconds_of, [whom is not None for whom in shown])
+    for place, sink in enumerate(functions):
+        default = sink_of(sink)
+        if default is None or sink.own_s <= 0:
+            continue
+        # Of its time and its calls, by whom they are for.
+        parts: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        if default in _NAMED_BY_CALLERS and sink.callers:
+            for caller, share in owners.of(place).items():
+                parts[(caller is not None and shown[caller]) or default][0] += sink.own_s * share
+            for call in sink.callers:
+                for caller, share in owners.of(call.caller).items():
+                    parts[(caller is not None and shown[caller]) or default][1] += call.calls * share
+        else:
+            parts[default] = [sink.own_s, sink.calls]
+        for whom, (seconds, calls) in parts.items():
+            account = accounts[whom]
+            account.seconds += seconds
+            account.calls += round(calls)
+            account.through[callee_name(sink)] += seconds
     return accounts
 
 
@@ -281,96 +315,6 @@ def sink_of(function: FunctionTime) -> str | None:
     if function.kind != "builtin":
         return None
     return next((whom for part, whom in _SINKS.items() if part in function.function), None)
-
-
-def _hand_up(
-    sink: FunctionTime,
-    default: str,
-    whom_by_caller: Mapping[int, Mapping[str, float]],
-    accounts: dict[str, Account],
-) -> None:
-    parts = _parts(sink.callers) if default in _NAMED_BY_CALLERS else ()
-    if not parts:
-        _book(accounts[default], sink, sink.own_s, sink.calls)
-    for call, share in parts:
-        for whom, part in _whole(whom_by_caller[call.caller], default).items():
-            _book(accounts[whom], sink, sink.own_s * share * part, round(call.calls * part))
-
-
-def _book(account: Account, sink: FunctionTime, seconds: float, calls: int) -> None:
-    account.seconds += seconds
-    account.calls += calls
-    account.through[callee_name(sink)] += seconds
-
-
-def _whole(shares: Mapping[str, float], default: str) -> dict[str, float]:
-    known = sum(shares.values())
-    if known > 1 - _PRECISION:
-        return {whom: share / known for whom, share in shares.items()}
-    return {**shares, default: shares.get(default, 0.0) + 1 - known}
-
-
-def _whom_by_caller(functions: Sequence[FunctionTime], asked: Iterable[int]) -> dict[int, dict[str, float]]:
-    """Return for whom a call from each of the asked functions waited, in shares of it."""
-    order, callers = _callers_first(functions, asked)
-    known = {at: {whom: 1.0} for at in order if (whom := _waits_for(functions[at])) is not None}
-    shares: dict[int, dict[str, float]] = {at: {} for at in order} | known
-    below = _called_by(known, callers)
-    to_solve = [at for at in order if at in below]
-    for _ in range(_MOST_ROUNDS):
-        moved = 0.0
-        for at in to_solve:
-            found: dict[str, float] = defaultdict(float)
-            for call, part in callers[at]:
-                for whom, within in shares[call.caller].items():
-                    found[whom] += part * within
-            moved = max(moved, sum(found.values()) - sum(shares[at].values()))
-            shares[at] = found
-        if moved < _PRECISION:
-            break
-    return shares
-
-
-def _called_by(those: Iterable[int], callers: Mapping[int, Sequence[tuple[Call, float]]]) -> set[int]:
-    callees: dict[int, list[int]] = defaultdict(list)
-    for at, calls in callers.items():
-        for call, _ in calls:
-            callees[call.caller].append(at)
-    found: set[int] = set()
-    to_visit = [*those]
-    while to_visit:
-        new = [at for at in callees[to_visit.pop()] if at not in found]
-        found.update(new)
-        to_visit += new
-    return found
-
-
-def _callers_first(
-    functions: Sequence[FunctionTime], asked: Iterable[int]
-) -> tuple[list[int], dict[int, tuple[tuple[Call, float], ...]]]:
-    order: list[int] = []
-    callers: dict[int, tuple[tuple[Call, float], ...]] = {}
-    # The stack is a list, as calls may nest deeper than Python lets a function call itself.
-    to_visit = [(at, False) for at in asked]
-    while to_visit:
-        at, has_callers = to_visit.pop()
-        if has_callers:
-            order.append(at)
-        elif at not in callers:
-            one = functions[at]
-            shows = _waits_for(one) is not None
-            callers[at] = () if shows else _parts([call for call in one.callers if call.caller != at])
-            to_visit.append((at, True))
-            to_visit.extend((call.caller, False) for call, _ in callers[at])
-    return order, callers
-
-
-def _parts(callers: Sequence[Call]) -> tuple[tuple[Call, float], ...]:
-    weights = [max(call.cumulative_s, 0.0) for call in callers]
-    if not sum(weights):
-        weights = [float(max(call.calls, 0)) for call in callers]
-    whole = sum(weights)
-    return tuple((call, weight / whole) for call, weight in zip(callers, weights, strict=True) if weight)
 
 
 def _waits_for(function: FunctionTime) -> str | None:
@@ -416,3 +360,286 @@ def _finished(roots: Sequence[int], edges: Sequence[Sequence[int]], seen: list[b
                 seen[head] = True
                 stack.append((head, iter(edges[head])))
     return order
+
+
+_SAME_BATCH = 0.01
+# A renamed function may differ by this share in its calls per unit of work.
+_SAME_CALLS = 0.1
+_NO_OWN = "code that no own function called"
+# A call is named where at least this share of a wait shows at it.
+_WORTH_NAMING = 0.1
+# A changed function is suspected from this share of the time more on, and without its callees from that one.
+_SUSPICIOUS, _WITHOUT_CALLEES = 0.25, 0.5
+# A wait has moved where at least this share of it shows at other calls than before.
+_MOST_OF_IT = 0.5
+
+
+# The lines of changed functions, by file.
+Lines = Mapping[str, Sequence[range]]
+
+
+class _Timed(Protocol):
+    """Anything with a time and a number of calls, which may not be known."""
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def calls(self) -> float | None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """The unit of work by which both profiles are divided, and how many units each did."""
+
+    unit: Unit
+    base: float
+    head: float
+    warnings: tuple[str, ...] = ()
+
+    def amount(self, base: _Timed | None, head: _Timed | None) -> Amount:
+        """Return the times and calls of something per unit of work; None is nothing on that side."""
+        base_calls, head_calls = (one.calls if one else 0 for one in (base, head))
+        return Amount(
+            base_s=base.seconds / self.base if base else 0.0,
+            head_s=head.seconds / self.head if head else 0.0,
+            base_calls=None if base_calls is None else base_calls / self.base,
+            head_calls=None if head_calls is None else head_calls / self.head,
+        )
+
+
+def equal_work(base: Reading, head: Reading) -> Work:
+    """Return the unit in which two profiles can be compared: a step, or a sample where batches differ."""
+    if base.origin != head.origin:
+        raise UsageError(
+            f"{base.name} is a {base.origin} and {head.name} a {head.origin}: the one does not see what the"
+            " other does; compare two of a kind"
+        )
+    base_ranks, head_ranks = base.world_size or 1, head.world_size or 1
+    if base_ranks != head_ranks:
+        raise UsageError(
+            f"{base.name} is of {base_ranks} ranks and {head.name} of {head_ranks}: a step is not the same"
+            " work in both; profile both with the same world size"
+        )
+    base_steps, head_steps = (one.steps.count if one.steps else 0 for one in (base, head))
+    if not base_steps and not head_steps:
+        return Work(
+            unit="whole run",
+            base=1,
+            head=1,
+            warnings=("neither profile shows its steps: totals are compared",),
+        )
+    if not base_steps or not head_steps:
+        with_steps, without = (base, head) if base_steps else (head, base)
+        raise UsageError(
+            f"{with_steps.name} holds {counted(base_steps or head_steps, 'training step')}, and"
+            f" {without.name} shows none: their work cannot be made equal"
+        )
+    samples = base.samples, head.samples
+    if samples[0] and samples[1]:
+        base_batch, head_batch = samples[0] / base_steps, samples[1] / head_steps
+        if abs(head_batch / base_batch - 1) > _SAME_BATCH:
+            batches = f"batches of {base_batch:.0f} against {head_batch:.0f}: compared per sample"
+            warnings = (*_unequal_steps(base_steps, head_steps, "sample"), batches)
+            return Work(unit="sample", base=samples[0], head=samples[1], warnings=warnings)
+    warnings = _unequal_steps(base_steps, head_steps, "step")
+    return Work(unit="step", base=base_steps, head=head_steps, warnings=warnings)
+
+
+def _unequal_steps(base: int, head: int, unit: str) -> tuple[str, ...]:
+    if base == head:
+        return ()
+    many = f"{counted(base, 'step')} against {head}"
+    return (f"{many}: compared per {unit}, and set-up weighs more in fewer",)
+
+
+class Key(NamedTuple):
+    """The file and name of a function; its line would change with every change above it."""
+
+    file: str
+    function: str
+
+
+class Pair(NamedTuple):
+    """A function on both sides, or on one side with None for the other."""
+
+    base: Blame | None
+    head: Blame | None
+
+
+def pair_functions(base: Sequence[Blame], head: Sequence[Blame], work: Work) -> list[Pair]:
+    """Return each own function once, with the function that it was on base.
+
+    Functions pair by file and name, then by name and the longest common end of path (moved with their
+    folder), then by name alone (moved), then by file, calls and callees (renamed), if no other fits.
+    """
+    bases, heads = _by_key(base), _by_key(head)
+    pairs = [Pair(bases.pop(key), heads.pop(key)) for key in [*bases] if key in heads]
+    pairs += _moved(bases, heads)
+    pairs += _renamed(bases, heads, work)
+    return pairs + [Pair(one, None) for one in bases.values()] + [Pair(None, one) for one in heads.values()]
+
+
+def _by_key(blames: Sequence[Blame]) -> dict[Key, Blame]:
+    found: dict[Key, Blame] = {}
+    for one in blames:
+        if one.function is None:
+            continue
+        key = Key(one.function.file, one.function.function)
+        found[key] = found[key].added(one) if key in found else one
+    return found
+
+
+def _moved(bases: dict[Key, Blame], heads: dict[Key, Blame]) -> list[Pair]:
+    by_name = _pairs_of(_by_end_of_path(bases, 0), _by_end_of_path(heads, 0))
+    pairs: list[Pair] = []
+    longest = max((key.file.count("/") + 1 for key in [*bases, *heads]), default=0)
+    for parts in range(longest, 0, -1):
+        alike = _pairs_of(_by_end_of_path(bases, parts), _by_end_of_path(heads, parts))
+        pairs += [Pair(bases.pop(old), heads.pop(new)) for old, new in alike]
+    # Of several functions of one name, the two that are left over at last need not be the same.
+    left = [(old, new) for old, new in by_name if old in bases and new in heads]
+    return pairs + [Pair(bases.pop(old), heads.pop(new)) for old, new in left]
+
+
+def _by_end_of_path(keys: Iterable[Key], parts: int) -> dict[Key, list[Key]]:
+    found: dict[Key, list[Key]] = defaultdict(list)
+    for key in keys:
+        path = key.file.split("/")
+        # A lambda is known by its file alone, and an __init__.py by its package.
+        least = 0 if not key.function.startswith("<") else 2 if path[-1] == "__init__.py" else 1
+        if least <= parts <= len(path):
+            found[Key("/".join(path[len(path) - parts :]), key.function)].append(key)
+    return found
+
+
+def _pairs_of(olds: Mapping[Key, list[Key]], news: Mapping[Key, list[Key]]) -> list[tuple[Key, Key]]:
+    both = sorted(olds.keys() & news.keys())
+    return [(olds[end][0], news[end][0]) for end in both if len(olds[end]) == len(news[end]) == 1]
+
+
+def _renamed(bases: dict[Key, Blame], heads: dict[Key, Blame], work: Work) -> list[Pair]:
+    alike = [
+        (old, new)
+        for old in sorted(bases)
+        for new in sorted(heads)
+        if old.file == new.file and _alike(bases[old], heads[new], work)
+    ]
+    olds, news = Counter(old for old, _ in alike), Counter(new for _, new in alike)
+    clear = [(old, new) for old, new in alike if olds[old] == news[new] == 1]
+    return [Pair(bases.pop(old), heads.pop(new)) for old, new in clear]
+
+
+def _alike(old: Blame, new: Blame, work: Work) -> bool:
+    before, after = old.calls / work.base, new.calls / work.head
+    same_calls = abs(after - before) <= _SAME_CALLS * max(before, after)
+    shared = old.through.keys() & new.through.keys()
+    either = old.through.keys() | new.through.keys()
+    return same_calls and (not either or len(shared) * 2 >= len(either))
+
+
+def function_section(
+    base: Reading, head: Reading, work: Work, *, title: str = "functions", kind: PartKind = "own code"
+) -> Section:
+    """Return the own functions and the waits that make up both profiles, the most moved first."""
+    base_blames, head_blames = (
+        blame(one.functions, [sink_of(function) for function in one.functions]) for one in (base, head)
+    )
+    parts = [_function_part(pair, work, kind) for pair in pair_functions(base_blames, head_blames, work)]
+    nobody = Pair(
+        *(next((one for one in side if one.function is None), None) for side in (base_blames, head_blames))
+    )
+    if nobody.base or nobody.head:
+        amount, through = work.amount(*nobody), _through(nobody, work)
+        parts.append(Part(name=_NO_OWN, kind="library", amount=amount, through=through))
+    olds, news = wait_accounts(base.functions), wait_accounts(head.functions)
+    for whom in dict.fromkeys([*olds, *news]):
+        old, new = olds.get(whom, Account()), news.get(whom, Account())
+        parts.append(
+            Part(
+                name=f"waiting for {whom}",
+                kind="wait",
+                place=_shown_at(new) or _shown_at(old),
+                was=_shown_at(old) if _shows_elsewhere(old, new) else "",
+                amount=work.amount(old, new),
+            )
+        )
+    return Section(
+        title=title,
+        whole=Amount(base_s=base.total_s / work.base, head_s=head.total_s / work.head),
+        parts=most_moved_first(parts),
+    )
+
+
+def changed_only(reading: Reading, lines: Lines) -> Reading:
+    """Return a cProfile in which only changed code is own, which answers for unchanged code it calls."""
+    functions = (
+        replace(one, kind="library")
+        if one.kind == "own" and not any(one.line in found for found in lines.get(one.file, ()))
+        else one
+        for one in reading.functions
+    )
+    return replace(reading, functions=tuple(functions))
+
+
+def find_suspect(section: Section, base: Reading, head: Reading, work: Work) -> Part | None:
+    """Return the changed function that took most of the time more, None where none did.
+
+    One that took the time itself comes before one that did with the unchanged code that it calls, which may
+    have moved by chance.
+
+    Args:
+        section: What differs between all functions.
+        base: The profile of base in which only changed code is own.
+        head: The same of head.
+        work: By what both are divided.
+    """
+    suspected = function_section(base, head, work).parts
+    with_callees = {part.place: part for part in suspected if part.place and part.kind == "own code"}
+    alone = [part for part in section.parts if part.place in with_callees]
+    if not with_callees or not alone:
+        return None
+    longest, itself = (
+        max(parts, key=lambda part: part.amount.moved_s) for parts in (with_callees.values(), alone)
+    )
+    if longest.amount.moved_s <= max(0.0, _SUSPICIOUS * section.whole.moved_s):
+        return None
+    return itself if itself.amount.moved_s >= _WITHOUT_CALLEES * longest.amount.moved_s else longest
+
+
+def _function_part(pair: Pair, work: Work, kind: PartKind) -> Part:
+    new = pair.head.function if pair.head else None
+    old = pair.base.function if pair.base else None
+    shown = new or old
+    assert shown is not None  # noqa: S101 (a pair has at least one side)
+    renamed = old is not None and (old.file, old.function) != (shown.file, shown.function)
+    return Part(
+        name=shown.function,
+        kind=kind,
+        place=f"{shown.file}:{shown.line}",
+        was=f"{old.function}  {old.file}:{old.line}" if old and renamed else "",
+        amount=work.amount(*pair),
+        through=_through(pair, work),
+    )
+
+
+def _through(pair: Pair, work: Work) -> tuple[Part, ...]:
+    base, head = (one.through if one else {} for one in pair)
+    parts = []
+    for name in dict.fromkeys([*base, *head]):
+        old, new = base.get(name), head.get(name)
+        whom = (old or new or Through()).whom
+        kind: PartKind = "wait" if whom else "library"
+        parts.append(Part(name=name, kind=kind, place=whom or "", amount=work.amount(old, new)))
+    return most_moved_first(parts)
+
+
+def _shown_at(account: Account) -> str:
+    longest, *others = account.names() or ("",)
+    return ", ".join([longest, *(name for name in others[:1] if account.share(name) >= _WORTH_NAMING)])
+
+
+def _shows_elsewhere(old: Account, new: Account) -> bool:
+    if not old.seconds or not new.seconds:
+        return False
+    moved = sum(max(new.share(name) - old.share(name), 0.0) for name in new.through)
+    return moved >= _MOST_OF_IT and old.names()[0] != new.names()[0]

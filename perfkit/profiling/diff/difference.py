@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from perfkit.model import RatioInterval
 from perfkit.model.profiles import Amount, Difference, Part, PartKind, Section, most_moved_first
 from perfkit.model.readings import RESIDUAL, Call, FunctionTime, PhaseTime, Place, Reading
-from perfkit.profiling.diff.attribution import DEVICE
-from perfkit.profiling.diff.functions import Work, equal_work, function_section
+from perfkit.profiling.diff.attribution import DEVICE, Work, equal_work, function_section
 from perfkit.units import human_calls, human_percent, human_seconds, signed_seconds
 
 _Key = tuple[str, int, str]

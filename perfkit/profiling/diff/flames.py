@@ -11,8 +11,7 @@ from perfkit.errors import UsageError
 from perfkit.model import SIDES, Side
 from perfkit.model.profiles import Amount, FlameFrame
 from perfkit.model.readings import FunctionTime, Reading
-from perfkit.profiling.diff.attribution import blame, sink_of
-from perfkit.profiling.diff.functions import Key, Work, equal_work, pair_functions
+from perfkit.profiling.diff.attribution import Key, Work, blame, equal_work, pair_functions, sink_of
 
 # A smaller part of the whole stays with its caller: a program has more paths than anyone reads.
 _LEAST_SHARE = 1e-4

@@ -25,6 +25,7 @@ from perfkit.model import Environment, PassSummary
 from perfkit.profiling.passes.exchange import (
     ASKING,
     ENDING,
+    HERE,
     STACK_FILE,
     PassNews,
     PassResult,
@@ -44,7 +45,6 @@ from perfkit.runner.targets import load_target, prepare_process, wrong_code
 _REPORT_EVERY_S = 0.5
 _HYDRA_FOLDER = "hydra"
 _THREADS = "OMP_NUM_THREADS"
-_HERE = "127.0.0.1"
 # Among them is a file to whose descriptor a handler of signals writes.
 _kept_alive: list[object] = []
 
@@ -273,7 +273,7 @@ def _rank_variables(place: RankPlace) -> dict[str, str]:
         "ROLE_WORLD_SIZE": ranks,
         "GROUP_WORLD_SIZE": "1",
         "ROLE_NAME": "default",
-        "MASTER_ADDR": _HERE,
+        "MASTER_ADDR": HERE,
         "MASTER_PORT": str(place.port),
         "TORCHELASTIC_RUN_ID": "perfkit",
         "TORCHELASTIC_RESTART_COUNT": "0",

@@ -31,6 +31,8 @@ STOPS_FILE = "stops.jsonl"
 # Where a rank writes its stack when it gets the signal: all of them may hang.
 STACK_FILE = "stack"
 _NO_UNIT = Unit()
+# The address at which the ranks meet.
+HERE = "127.0.0.1"
 ASKING = signal.SIGUSR2
 # Ends a pass that is to report what it has; programs rarely use this one themselves.
 ENDING = getattr(signal, "SIGRTMIN", signal.SIGUSR1)

@@ -19,7 +19,7 @@ from perfkit.agent.processes import Process
 from perfkit.config import AsvSuite
 from perfkit.model import SIDES, Side
 from perfkit.runner.commands import AGENT, ChildProcess, Interpreter, tail_of
-from perfkit.runner.fork_server import ForkServer, ForkServerLostError, start_agent
+from perfkit.runner.requests import ForkServer, ForkServerLostError, start_agent
 from perfkit.temporary import remove_folder
 
 # Every session imports this.

@@ -27,7 +27,6 @@ from perfkit.config import AsvSuite
 from perfkit.errors import NotMeasuredError
 from perfkit.model import SIDES, Side
 from perfkit.runner.commands import Interpreter, fixed_environment
-from perfkit.runner.fork_server import ForkServerLostError
 from perfkit.runner.lockstep.children import (
     HARNESS,
     Assignment,
@@ -61,6 +60,7 @@ from perfkit.runner.lockstep.launch import (
 from perfkit.runner.lockstep.residency import DISTURBED, NO_ROOM, Residents
 from perfkit.runner.lockstep.runner import BenchmarkError, Runner
 from perfkit.runner.lockstep.turns import LoopPlan
+from perfkit.runner.requests import ForkServerLostError
 
 _Found = TypeVar("_Found")
 
