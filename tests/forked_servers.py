@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -63,8 +63,8 @@ class _Template:
         socket.send_fds(self._ours, [json.dumps(order).encode()], descriptors)
 
 
-def fork_servers() -> None:
-    """Have perfkit in this process, and in all that is forked from it, fork its fork servers."""
+def forking() -> Callable[..., Any]:
+    """Return what perfkit may start agents by, in this process or in one that is forked from it."""
     from perfkit.agent.channel import Channel
     from perfkit.runner import fork_server
     from perfkit.runner.commands import ALLOCATOR, FAULTHANDLER, SAFE_PATH, ChildProcess
@@ -129,7 +129,7 @@ def fork_servers() -> None:
             template.fork(order, [one.fileno() for one in (end[1], channel[1], output)])
         return Forked(end[0]), Channel(channel[0])
 
-    fork_server.start_agent = start
+    return start
 
 
 def _serve(descriptor: int, entry: str, modules: Sequence[str]) -> None:
