@@ -101,11 +101,11 @@ def run_gates(
     request: GateRequest, against: str | None, *, project: Project, progress: ComparisonProgress
 ) -> Gated:
     """Gate head against its base, then against a release: that of ``against``, or the configured one."""
-    request, project = _with_deciding_rules(request, project)
+    request, project, pair = _with_deciding_rules(request, project)
     # The code of a gate of environments is mostly one, which a release does not concern.
     release = None if request.of_environments else _release(request, against, project)
     if release is None or release.is_base:
-        report = run_gate(request, project=project, progress=progress)
+        report = run_gate(request, project=project, progress=progress, pair=pair)
         report = replace(report, notes=(*_notes(release), *report.notes))
         return Gated(report=report, exit_code=report.exit_code)
     # Nobody else measures in between.
@@ -126,12 +126,17 @@ def run_gates(
     )
 
 
-def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProgress) -> GateReport:
-    """Compare the sides and return the verdicts; every launch is recorded, interrupted or not."""
+def run_gate(
+    request: GateRequest, *, project: Project, progress: ComparisonProgress, pair: SidePair | None = None
+) -> GateReport:
+    """Compare the sides and return the verdicts; every launch is recorded, interrupted or not.
+
+    ``pair`` are the sides of the request where they have just been resolved.
+    """
     ledger = Ledger(request.ledger)
     if request.instructions:
         check_valgrind()
-    pair = resolve_request(request, project)
+    pair = pair or resolve_request(request, project)
     ledger.check_writable()
     check_acceptances(pair, ledger=request.ledger, outputs=project.output_paths)
     targets = targets_to_count(project)
@@ -307,18 +312,20 @@ def plan_gates(
     request: GateRequest, against: str | None, *, project: Project, progress: ComparisonProgress
 ) -> GatePlan:
     """Plan the gates that ``run_gates`` would make."""
-    request, project = _with_deciding_rules(request, project)
+    request, project, pair = _with_deciding_rules(request, project)
     release = _release(request, against, project)
-    plan = plan_gate(request, project=project, progress=progress)
+    plan = plan_gate(request, project=project, progress=progress, pair=pair)
     if release is None or release.is_base:
         return replace(plan, notes=(*_notes(release), *plan.notes))
     other = plan_gate(release.request_for(request, plan.head.sha), project=project, progress=progress)
     return replace(plan, against=replace(other, release=release.name))
 
 
-def plan_gate(request: GateRequest, *, project: Project, progress: ComparisonProgress) -> GatePlan:
+def plan_gate(
+    request: GateRequest, *, project: Project, progress: ComparisonProgress, pair: SidePair | None = None
+) -> GatePlan:
     """Collect the benchmarks of both sides and return what a gate of them would find; nothing is recorded."""
-    pair = resolve_request(request, project)
+    pair = pair or resolve_request(request, project)
     ledger = Ledger(request.ledger)
     # Collecting would disturb other measurements, so the machine is held for it.
     with requested_sides(request, pair, project, seed=request.seed, progress=progress) as opened:
@@ -369,13 +376,16 @@ def last_release(project: Project) -> str:
     return before[-1]
 
 
-def _with_deciding_rules(request: GateRequest, project: Project) -> tuple[GateRequest, Project]:
-    ruled = Ruled(project=project)
+def _with_deciding_rules(request: GateRequest, project: Project) -> tuple[GateRequest, Project, SidePair]:
+    """Return the request and the project by the rules that decide, and the sides by these rules."""
+    pair, ruled = resolve_request(request, project), Ruled(project=project)
     if request.rules == "base":
-        ruled = with_rules_of_base(project, resolve_request(request, project))
+        ruled = with_rules_of_base(project, pair)
     strict = request.strict or ruled.project.config.gate.strict
     ruling = replace(request, changed_rules=ruled.changed, dropped_targets=ruled.dropped, strict=strict)
-    return ruling, ruled.project
+    if ruled.project.config != project.config:
+        pair = resolve_request(ruling, ruled.project)
+    return ruling, ruled.project, pair
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,7 +54,6 @@ def bring_filtered(
     the same version of the file without a change. Filters are never run: their commands are not the commit's.
     """
     place = [] if git_folder is None else [f"--git-dir={git_folder}", "--work-tree=."]
-    excluded = _excluded(source, root)
     lacking: list[StoredFile] = []
     left_out = 0
     for driver in _drivers(source):
@@ -62,7 +61,8 @@ def bring_filtered(
         stored = _blobs(list_with_git(root, *listing, index=index))
         if not stored:
             continue
-        exclusions = [f":(exclude){pattern}" for pattern in excluded] if driver == _LFS else []
+        excluded = _excluded(source, root) if driver == _LFS else []
+        exclusions = [f":(exclude){pattern}" for pattern in excluded]
         wanted = _blobs(list_with_git(root, *listing, *exclusions, index=index)) if exclusions else stored
         originals = _Originals.of(source, list(stored))
         for name, blob in stored.items():

@@ -82,10 +82,11 @@ def resolve_sides(
     pair = SidePair(base=base_side, head=head_side)
     _refuse_equal(pair)
     left_out = _left_out(pair) if base is None else ()
+    changed = changed_files(pair)
     return replace(
         pair,
-        remarks=(*remarks, *left_out, *_no_code_differs(pair, ignored)),
-        same_code=_is_same_tree(pair, ignored),
+        remarks=(*remarks, *left_out, *_no_code_differs(pair, changed, ignored)),
+        same_code=_is_same_tree(pair, changed, ignored),
     )
 
 
@@ -169,8 +170,7 @@ def _head(start: Path, name: str | None, ignored: Sequence[Path]) -> tuple[Side,
     return Side(kind="commit", commit=clean, source=top), (remark,)
 
 
-def _no_code_differs(pair: SidePair, ignored: Sequence[Path]) -> Iterator[str]:
-    files = changed_files(pair)
+def _no_code_differs(pair: SidePair, files: tuple[str, ...] | None, ignored: Sequence[Path]) -> Iterator[str]:
     if files is None:
         return
     if pair.head.kind == "worktree":
@@ -181,11 +181,11 @@ def _no_code_differs(pair: SidePair, ignored: Sequence[Path]) -> Iterator[str]:
         yield f"no code differs between base and head{only}: what is found does not come from a change"
 
 
-def _is_same_tree(pair: SidePair, ignored: Sequence[Path]) -> bool:
+def _is_same_tree(pair: SidePair, files: tuple[str, ...] | None, ignored: Sequence[Path]) -> bool:
     """Return whether both sides are commits with the same files, apart from pages and perfkit's output."""
     if {pair.base.kind, pair.head.kind} != {"commit"}:
         return False
-    changed = without_outputs(pair.head.source, changed_files(pair) or (), ignored)
+    changed = without_outputs(pair.head.source, files or (), ignored)
     # Submodules are not among the changed files.
     return all(map(_is_page, changed)) and not submodules(pair.head.source)
 
