@@ -44,6 +44,7 @@ from perfkit.report import history as wording
 from perfkit.report.change_log import slug_of, trend_name
 from perfkit.report.chart import DARK, LIGHT, PART_COLOURS, REST_COLOUR, Sparkline, trend_chart
 from perfkit.report.console import visible
+from perfkit.report.gate.wording import shown
 from perfkit.report.history import short_sha
 from perfkit.report.names import short_names
 from perfkit.units import counted, human_percent, human_seconds
@@ -214,7 +215,7 @@ class _Pages:
             judged=judged,
             to_judge=RUNS_TO_JUDGE,
             more_runs=more_runs(self.commits),
-            by_environment=sum(one["leads"] and one["state"].border is not None for one in lines),
+            by_environment=sum(one["leads"] and _is_by_environment(one["state"]) for one in lines),
             cards=shown,
             others=[
                 (title, of_kind)
@@ -558,6 +559,7 @@ def _templates(pages: _Pages) -> Environment:
         "percent": human_percent,
         "address": address,
         "counted": counted,
+        "verdict_word": shown,
         "verdicts": _verdicts,
         "in_order": _findings_in_order,
     }
@@ -606,6 +608,12 @@ def _machine_name(machine: Machine) -> str:
     if facts.get("logical_cpus"):
         parts.append(f"{facts['logical_cpus']} CPUs")
     return visible(", ".join(part for part in parts if part)) or machine.machine_id
+
+
+def _is_by_environment(state: State) -> bool:
+    """Return whether the level of a series moved as its environment changed."""
+    step = state.step if state.kind == "moved" else None
+    return state.border is not None or (step is not None and step.cause == "environment")
 
 
 def _kinds(lines: Iterable[Fields]) -> dict[str, str]:

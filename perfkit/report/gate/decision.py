@@ -147,7 +147,7 @@ def next_step(report: GateReport, names: Names) -> tuple[str, str | None]:
     """Return what to do next, "" where there is nothing to do, and the command to paste, if one does it."""
     if report.exit_code == EXIT_INCONCLUSIVE:
         command = reproducing_command(report, named=short_sha, again=True) if report.from_ledger else None
-        about = "" if left_seconds(report) is None else _about(report)
+        about = _about(report) if larger_budget_s(report) is None else ""
         return f"{again_step(report)}{about}", command and follow_up(command)
     found: list[Comparison | ExactComparison] = [*wording.in_order(report.comparisons), *report.exact]
     can = wording.can_accept(report)
@@ -215,7 +215,8 @@ def larger_budget_s(report: GateReport) -> int | None:
 
 def _about(report: GateReport) -> str:
     """Return how many launches the benchmark takes that needs most, and how long all of them take."""
-    needs = [one.need for one in report.comparisons if one.need is not None and wording.decides(one)]
+    left = [one for one in report.comparisons if one.estimate is not None and wording.decides(one)]
+    needs = [one.need for one in left if one.need is not None]
     most = max(needs, key=lambda need: need.launches, default=None)
     return f" ({wording.need_text(most).removeprefix('needs ')})" if most else ""
 
