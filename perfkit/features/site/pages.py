@@ -748,13 +748,13 @@ def _page_name(name: str, page: int) -> str:
 
 
 def _verdicts(gate: GateSummary) -> list[tuple[str, int]]:
-    """Return how often each verdict was found, the most important first."""
-    counts = Counter(finding.verdict or "CUT OFF" for finding in gate.findings)
+    """Return how often each verdict was found of what decides, the most important first."""
+    counts = Counter(finding.verdict or "CUT OFF" for finding in gate.findings if finding.gating)
     return sorted(counts.items(), key=lambda item: (_verdict_order(item[0]), item[0]))
 
 
 def _findings_in_order(gate: GateSummary) -> tuple[list[GateFinding], list[GateFinding]]:
-    """Return a gate's findings, the most important first, and separately the unchanged counters."""
+    """Return a gate's findings, the most important first, and separately counters that show no change."""
     ordered = sorted(
         gate.findings,
         key=lambda found: (
@@ -764,7 +764,8 @@ def _findings_in_order(gate: GateSummary) -> tuple[list[GateFinding], list[GateF
             found.metric.name,
         ),
     )
-    quiet = [found for found in ordered if found.verdict == "UNCHANGED" and not wording.is_time(found.metric)]
+    counts = [found for found in ordered if not wording.is_time(found.metric)]
+    quiet = [one for one in counts if one.verdict == "UNCHANGED" or (not one.gating and one.ratio is None)]
     return [found for found in ordered if found not in quiet], quiet
 
 
