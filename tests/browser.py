@@ -9,6 +9,7 @@ import json
 import shutil
 import subprocess
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ _CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-sta
 _STARTED = "was started successfully on port "
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 _LIMIT_S = 120
+_MOST_LOOKS, _BETWEEN_LOOKS_S = 100, 0.1
 
 
 @functools.cache
@@ -39,6 +41,11 @@ class Page:
         """Load a file, and wait until its scripts are done."""
         self._post("/url", {"url": "about:blank"})
         self._post("/url", {"url": f"{file.resolve().as_uri()}{fragment}"})
+        # On a busy machine the driver answers before the empty page has gone.
+        for _ in range(_MOST_LOOKS):
+            if self.run("return location.protocol === 'file:' && document.readyState === 'complete'"):
+                return
+            time.sleep(_BETWEEN_LOOKS_S)
 
     def run(self, script: str, *arguments: object) -> Any:  # noqa: ANN401 (anything that the script returns)
         """Return what a script's function body returns; a promise is waited for."""

@@ -189,6 +189,7 @@ def run_gate(
         waited_s=opened.waited_s,
         timed_s=found.timed_s,
         counted_s=found.counted_s,
+        left_s=found.left_s,
         comparisons=accepted.comparisons,
         exit_code=exit_code(
             (*accepted.comparisons, *accepted.exact),

@@ -103,7 +103,8 @@ class CompletedComparison:
 
     ``loaded`` are the sides' files that it imported; it is None where earlier runs alone decided a benchmark,
     since what they imported is not known. ``timed_s`` is how many seconds set-up and timing took, and
-    ``counted_s`` how many counting took after it. ``unrecorded`` is the error, such as a full disk, for which
+    ``counted_s`` how many counting took after it; what is undecided needs about ``left_s`` more, None where
+    that is not known. ``unrecorded`` is the error, such as a full disk, for which
     the end of its record is not in the ledger; the verdicts are valid all the same. ``measuring`` is what
     head edits of how it is measured, with what that does.
     """
@@ -116,6 +117,7 @@ class CompletedComparison:
     notes: tuple[str, ...]
     timed_s: float
     counted_s: float
+    left_s: float | None = None
     unrecorded: RecordingError | None = None
     measuring: tuple[MeasuringEdit, ...] = ()
 
@@ -240,6 +242,7 @@ class _Comparing:
         numbers = self._measure_numbers()
         timing = self._time() if self.method.timed else None
         timed_s = time.monotonic() - self.began
+        left_s = timing.forecast().beyond_s if timing is not None and not timing.stopped else None
         result = joined([numbers, self._count(timing), self._beside_times(timing)])
         counted_s = time.monotonic() - self.began - timed_s
         judged = tuple(
@@ -270,6 +273,7 @@ class _Comparing:
             notes=(*result.notes, *drawn_otherwise(result.results), *self._notes(timing)),
             timed_s=timed_s,
             counted_s=counted_s,
+            left_s=left_s,
             unrecorded=unrecorded,
             measuring=(*work.edits, *self.surveyed.measuring),
         )

@@ -286,7 +286,7 @@ class Forecast:
         )
 
     def not_reached(self, number: int, *, of: int, changed: int | None, budget_s: float) -> str:
-        """Return a sentence on the benchmarks that were not reached, and the budget that reaches them.
+        """Return a sentence on the benchmarks that were not reached.
 
         ``changed`` of them may run code that differs between the sides, None where all may, or none.
         """
@@ -296,7 +296,7 @@ class Forecast:
         )
         if not any(self.costs_s):
             # No launch has shown what they take.
-            return f"{text} any launch: choose a larger --budget, or fewer with --select EXPR"
+            return f"{text} any launch"
         if changed is not None:
             left = (
                 f"{changed} of them {'was' if changed == 1 else 'were'} not"
@@ -304,13 +304,15 @@ class Forecast:
                 else "all of these were"
             )
             text += f". Those that may run changed code come first, and {left} reached"
-        soonest = self._enough_s(self.changed_costs_s, budget_s)
-        these = f"--budget {soonest} reaches what changed, with " if changed else ""
-        every = f"--budget {self.enough_s(budget_s)}{'' if changed else ' reaches'} all of them"
-        return (
-            f"{text}. The same command with {these}{every}; --select EXPR chooses fewer, and each of fewer is"
-            " decided sooner"
-        )
+            if changed:
+                text += f"; --budget {self._enough_s(self.changed_costs_s, budget_s)} reaches these"
+        return text
+
+    @property
+    def beyond_s(self) -> float | None:
+        """The seconds that deciding all of them takes beyond what is left, None where nothing is known."""
+        needed_s = math.fsum(self.costs_s) - self.left_s
+        return max(needed_s, 0.0) if any(self.costs_s) else None
 
     def enough_s(self, budget_s: float) -> int:
         """Return the budget that decides all of them, to ten seconds."""

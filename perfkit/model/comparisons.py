@@ -350,10 +350,11 @@ class MeasuringEdit:
 class GateReport:
     """A whole gate: what was compared under which rules, and the results.
 
-    The budget covers ``timed_s`` and ``counted_s``, parts of ``wall_s``. ``from_ledger`` marks recomputed
-    verdicts, ``cut_off`` an interrupted gate; ``unrecorded`` is why its end could not be written. ``against``
-    is the gate of the same head against a release. With a ``base_environment`` the sides differ in packages,
-    which ``wanted`` lists. ``past`` has earlier levels of regressed benchmarks in seconds per iteration.
+    The budget covers ``timed_s`` and ``counted_s``, parts of ``wall_s``; what is undecided needs about
+    ``left_s`` more, None where that is not known. ``from_ledger`` marks recomputed verdicts, ``cut_off`` an
+    interrupted gate; ``unrecorded`` is why its end could not be written. ``against`` is the gate of the same
+    head against a release. With a ``base_environment`` the sides differ in packages, which ``wanted`` lists.
+    ``past`` has earlier levels of regressed benchmarks in seconds per iteration.
     ``coverage`` is what the benchmarks run of the change, None where that was not asked. ``measuring`` is
     what head changes of how it is measured.
     """
@@ -370,6 +371,7 @@ class GateReport:
     timed_s: float | None = None
     counted_s: float | None = None
     waited_s: float = 0.0
+    left_s: float | None = None
     comparisons: tuple[Comparison, ...]
     exit_code: int
     notes: tuple[str, ...] = ()

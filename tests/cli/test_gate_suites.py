@@ -88,7 +88,7 @@ def test_the_exit_code_is_that_of_what_is_not_skipped(skipping: Scene) -> None:
     assert 4 == skipping.gated.exit_code
     assert "NOT REACHED" == skipping.gated.verdicts["test_steady"]
     assert "3 SKIPPED" in skipping.output
-    assert "or accept it with a reason" in skipping.output
+    assert "accept it with a reason" in skipping.output
     assert "perfkit accept test_body" not in skipping.output
 
 
@@ -342,8 +342,8 @@ def test_very_many_benchmarks_are_reported_beside_a_file_too_deep_to_read(tmp_pa
     assert {"NOT REACHED"} == set(gated.verdicts.values())
     assert "measuring 250 benchmarks: about " in gated.stderr
     assert "or --select to measure fewer)" in gated.stderr
-    expected = "250 of 250 benchmarks were not reached, since the budget of 10.0 ms was over before."
-    assert f"{expected} The same command with --budget " in gated.notes
+    assert "250 of 250 benchmarks were not reached, since the budget of 10.0 ms was over" in gated.notes
+    assert gated.report["left_s"] > gated.report["budget_s"]
     launched = {row.outcome.benchmark.name for row in Ledger(project.ledger).rows() if row.outcome.values}
     assert 10 == len(launched)
 

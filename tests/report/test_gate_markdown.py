@@ -42,7 +42,7 @@ def test_the_whole_comment_is_as_it_was() -> None:
 
 def test_uncommitted_changes_cannot_be_reproduced() -> None:
     same = build_comparison("test_a", "UNCHANGED", 1.0, 0.99, 1.01)
-    command = f"`perfkit gate --base {'a' * 40} --head {'b' * 40} --margin 2%`"
+    command = f"`perfkit gate --base {'a' * 40} --head {'b' * 40} --margin 2% --budget 120`"
 
     assert command in render_comment(build_report(same))
     dirty = render_comment(build_report(same, head_dirty=True))

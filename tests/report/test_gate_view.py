@@ -23,12 +23,14 @@ from perfkit.model.comparisons import (
 )
 from perfkit.model.profiles import Amount, Part, Section
 from perfkit.report.gate.counters import counter_sections, counters_markdown
-from perfkit.report.gate.decision import reproducing_command
+from perfkit.report.gate.decision import larger_budget_s, next_step, reproducing_command
 from perfkit.report.gate.terminal import gate_view
 from perfkit.report.gate.wording import change_text, interval_text
+from perfkit.report.gate.wording import shown as shown_verdict
 from perfkit.report.names import short_names
 
 A_SLOWER = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
+A_NEAR = build_comparison("test_near", "INCONCLUSIVE", 1.015, 1.004, 1.026)
 NEED = Need(launches=12, seconds=21.34)
 B_SAME = build_comparison("test_b", "UNCHANGED", 1.0004, 0.9961, 1.0051)
 
@@ -156,7 +158,7 @@ def test_a_gate_that_had_time_for_nothing_but_counts_continues_with_times() -> N
 
 @pytest.mark.parametrize(
     ("verdict", "code"),
-    [("REGRESSED", "1;31"), ("IMPROVED", "32"), ("UNCHANGED", "2"), ("INCONCLUSIVE", "33")],
+    [("REGRESSED", "1;31"), ("IMPROVED", "32"), ("UNCHANGED", "2"), ("NOT REACHED", "33")],
 )
 def test_verdicts_have_colours(verdict: str, code: str) -> None:
     found = build_comparison("test_a", verdict, 1.0, 0.9, 1.1)  # type: ignore[arg-type]
@@ -192,6 +194,36 @@ def test_a_verdict_by_all_calls_is_reported() -> None:
     assert "that is all calls together; a typical one: +0.1 % (-0.6 to +0.8 %)" in text
 
 
+@pytest.mark.parametrize(
+    ("left_s", "dirty", "budget_s"),
+    [(50.0, False, None), (500.0, False, 500), (50.0, True, 170), (500.0, True, 620)],
+)
+def test_an_undecided_gate_names_a_larger_budget_where_its_own_does_not_decide(
+    left_s: float, budget_s: int | None, *, dirty: bool
+) -> None:
+    report = replace(build_report(A_NEAR, head_dirty=dirty), left_s=left_s)
+
+    step, command = next_step(report, {})
+
+    assert budget_s == larger_budget_s(report)
+    assert (budget_s is not None) == ("--budget" in step)
+    assert ("continues from here" in step) != dirty
+    assert command is None
+
+
+def test_what_was_not_reached_takes_as_long_as_what_was() -> None:
+    missed = [build_comparison(f"test_{number}", "NOT REACHED") for number in range(6)]
+    reached = build_report(A_NEAR, *missed)
+    none = build_report(*missed)
+
+    # The budget of 120 s was enough to begin one, and left that undecided as well.
+    assert larger_budget_s(reached) == 7 * reached.budget_s
+    assert (larger_budget_s(none) or 0) > none.budget_s
+    command = reproducing_command(reached, again=True)
+    assert command is not None
+    assert f"--budget {larger_budget_s(reached)}" in command
+
+
 def test_commands_to_paste_name_the_ledger_that_was_given() -> None:
     keep_ledger("my ledger")
     try:
@@ -203,7 +235,7 @@ def test_commands_to_paste_name_the_ledger_that_was_given() -> None:
         keep_ledger(None)
 
     assert "perfkit ledger judge 4e596ef1 --verbose --ledger 'my ledger'" in text
-    assert "perfkit accept test_a --reason \"…\" --ledger 'my ledger'" in text
+    assert "perfkit accept test_a --commit bbbbbbbbbb --reason \"…\" --ledger 'my ledger'" in text
     assert [
         "no run; see \"perfkit ledger list --ledger 'my ledger'\"",
         "`perfkit accept A --reason \"why\" --ledger 'my ledger'`",
@@ -355,6 +387,6 @@ def test_long_names_leave_room_for_their_figures(verdict: Verdict, code: int, wi
     shown = [name for name in names if name.removeprefix("bench_a.py::") in text]
     assert len(lines) <= 25
     assert "[0-xxx" not in lines[0]
-    assert 1 <= len(shown) == text.count("+1.0 to +9.1 %" + f" {verdict}")
+    assert 1 <= len(shown) == text.count(f"+1.0 to +9.1 % {shown_verdict(verdict)}")
     assert "--verbose" in text
     assert (code == 0) != ("next: " in text)

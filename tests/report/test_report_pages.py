@@ -23,8 +23,9 @@ from synthetic_history import (
     trend,
 )
 
+from perfkit.features.site.answers import judged_of
 from perfkit.features.site.pages import site_files
-from perfkit.features.site.series import Site, series_of, state_of
+from perfkit.features.site.series import Series, Site, series_of, state_of
 from perfkit.model.history import HistoryReport, Rise, Shift, Trend
 from perfkit.report.change_log import slug_of
 from perfkit.report.chart import DARK, LIGHT
@@ -112,7 +113,7 @@ def test_a_rise_that_a_person_sees_is_not_called_steady() -> None:
 
     text = _words(page)
     assert '<tr data-kind="unclear"' in page
-    assert "Needs attention 1" in text
+    assert "Needs attention: 1 finding" in text
     assert "rose +18.0 %, cause unclear" in text
     assert f"perfkit gate --base {found.commits[0][:10]} --head {found.commits[-1][:10]}" in text
     assert "steady" not in text
@@ -131,7 +132,7 @@ def test_what_benchmarks_do_together_needs_attention() -> None:
     page = dict(site_files(Site(project="together", history=report)))["index.html"]
 
     text = _words(page)
-    assert "Needs attention 1" in text
+    assert "Needs attention: 1 finding" in text
     assert text.count("2 more runs should show") == 1
     assert f"19.5 % faster since {trends[0].commits[16][:10]}, 4 runs ago" in text
     assert "Either the machine changed or shared code did" in text
@@ -288,7 +289,7 @@ def test_the_same_change_on_two_machines_is_one() -> None:
     page = dict(site_files(Site(project="p", history=history([here, there, other], points))))["index.html"]
 
     text = _words(page)
-    assert "Needs attention 2" in text
+    assert "Needs attention: 2 finding" in text
     assert 1 == text.count("with " + here.commits[20][:10])
 
 
@@ -387,4 +388,72 @@ def test_a_count_that_nobody_watches_raises_no_alarm() -> None:
 
     assert "Nothing needs attention" in quiet
     assert "more since 2026-01-08" in quiet
-    assert "Needs attention 1" in loud
+    assert "Needs attention: 1 finding" in loud
+
+
+def test_the_overview_counts_what_is_judged_and_gives_the_reasons_for_the_rest() -> None:
+    trends = [
+        trend("bench.py::test_old", runs=20),
+        trend("bench.py::test_young", runs=3, first=17),
+        trend("bench.py::test_new", runs=1, first=19),
+        trend("bench.py::test_edited", runs=18),
+        trend("bench.py::test_edited", runs=2, first=18, version="v2"),
+    ]
+    by_benchmark: dict[str, list[Series]] = {}
+    for one in series_of(history(trends)):
+        by_benchmark.setdefault(one.benchmark, []).append(one)
+
+    judged = judged_of(by_benchmark)
+
+    assert (1, 4) == (judged.benchmarks, judged.whole)
+    assert 3 == len(judged.reasons)
+    text = _words(dict(site_files(Site(project="p", history=history(trends))))["index.html"])
+    assert "Nothing needs attention in the 1 benchmark judged; 3 of 4 cannot be judged yet" in text
+    assert "perfkit backfill HEAD~11..HEAD" in text
+
+
+def test_a_level_that_moves_with_the_environment_is_not_called_steady() -> None:
+    found = trend(runs=30, steps={20: 1.1}, environment_from=20)
+    site = Site(project="p", history=history([found]))
+    (series,) = series_of(site.history)
+
+    assert "moved" == state_of(series).kind
+    border = series.border
+    assert border is not None
+    assert (found.commits[19], found.commits[20]) == (border.before, border.commit)
+    assert (("torch", "2.8.0", "2.9.1"),) == border.facts
+    assert 1.1 == pytest.approx(border.ratio, rel=0.01)
+    files = dict(site_files(site))
+    page = _words(files[f"benchmarks/{slug_of(found.benchmark)}.html"])
+    assert "torch 2.8.0 → 2.9.1" in page
+    assert f"perfkit gate --base {border.before[:10]} --head {border.commit[:10]}" in page
+    assert "steady" not in _words(files["index.html"])
+
+
+@pytest.mark.parametrize("place", [14, 26])
+def test_a_level_that_moves_beside_a_change_of_the_environment_did_not_move_with_it(place: int) -> None:
+    (series,) = series_of(history([trend(runs=40, steps={place: 1.1}, environment_from=20)]))
+
+    assert series.border is not None
+    assert not series.border.is_clear
+
+
+def test_a_benchmark_page_answers_first_whether_it_changed_and_what_to_do() -> None:
+    found = trend(runs=40, steps={20: 1.2})
+    lost = step_of(found, 20)
+    changed = Site(project="p", history=history([found], [lost]))
+    steady = Site(project="p", history=history([trend(runs=40)]))
+    few = Site(project="p", history=history([trend(runs=4)]))
+
+    answers = [_answers(site, found.benchmark) for site in (changed, steady, few)]
+
+    assert f"by {lost.first_after[:10]}" in answers[0]
+    assert f"perfkit gate --base {lost.last_before[:10]} --head {lost.first_after[:10]}" in answers[0]
+    assert f"perfkit history accept {lost.point_id}" in answers[0]
+    assert "perfkit" not in answers[1]
+    assert "perfkit backfill" in answers[2]
+
+
+def _answers(site: Site, benchmark: str) -> str:
+    page = dict(site_files(site))[f"benchmarks/{slug_of(benchmark)}.html"]
+    return _words(page.partition('<dl class="answers">')[2].partition("</dl>")[0])

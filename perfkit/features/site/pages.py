@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import quote
 
+from perfkit.features.site.answers import Answer, answer_of, judged_of, more_runs, verdict_line
 from perfkit.features.site.series import (
     ALARMS,
+    RUNS_TO_JUDGE,
     GateFinding,
     GateSummary,
     Kind,
@@ -42,6 +44,7 @@ from perfkit.report import history as wording
 from perfkit.report.change_log import slug_of, trend_name
 from perfkit.report.chart import DARK, LIGHT, PART_COLOURS, REST_COLOUR, Sparkline, trend_chart
 from perfkit.report.console import visible
+from perfkit.report.gate.wording import shown
 from perfkit.report.history import short_sha
 from perfkit.report.names import short_names
 from perfkit.units import counted, human_percent, human_seconds
@@ -199,21 +202,29 @@ class _Pages:
             self._line(one) | {"leads": one is leading[one.benchmark, one.metric.name]} for one in self.series
         ]
         cards = _cards(self._alarms(), self.commits)
+        shown = [card for card in cards if card.kind in ALARMS]
+        slower, unsettled, judged = self._slower(), self._unsettled(), judged_of(self.by_benchmark)
+        verdict = verdict_line(judged, findings=len(shown) or unsettled, slower=len(slower))
         metrics = Counter(one.metric.name for one in self.series)
         return self._render(
             "overview.html.j2",
             title=self.site.project,
             lines=lines,
             since=[one for one in self.site.since if any(one.name in found.since for found in self.series)],
-            cards=[card for card in cards if card.kind in ALARMS],
+            verdict=verdict,
+            judged=judged,
+            to_judge=RUNS_TO_JUDGE,
+            more_runs=more_runs(self.commits),
+            by_environment=sum(one["leads"] and _is_by_environment(one["state"]) for one in lines),
+            cards=shown,
             others=[
                 (title, of_kind)
                 for kind, title in _OTHERS.items()
                 if (of_kind := [card for card in cards if card.kind == kind])
             ],
             shifts=self._shifts(),
-            slower=self._slower(),
-            unsettled=self._unsettled(),
+            slower=slower,
+            unsettled=unsettled,
             metrics=list(dict.fromkeys(one.metric.name for one in self.series)),
             first_metric="time" if "time" in metrics else "",
             machines=self._machines_of(self.series),
@@ -224,12 +235,20 @@ class _Pages:
             notes=self._notes(),
         )
 
-    def _slower(self) -> list[tuple[str, float]]:
-        """Return the benchmarks whose cell of the newest commit is red, and by how much, worst first."""
+    def _slower(self) -> list[tuple[str, float, bool]]:
+        """Return the benchmarks whose cell of the newest commit is red, worst first.
+
+        Each is (name, ratio, whether the environment changed there as well).
+        """
+        newest = self.order[-1] if self.order else ""
         found = [
-            (self.names[benchmark], ratio)
+            (
+                self.names[benchmark],
+                ratio,
+                any(one.border is not None and one.border.commit == newest for one in series),
+            )
             for benchmark, series in self.by_benchmark.items()
-            if (ratio := slower_at(self.order[-1], series)) is not None
+            if (ratio := slower_at(newest, series)) is not None
         ]
         return sorted(found, key=lambda one: -abs(math.log(one[1])))
 
@@ -280,6 +299,7 @@ class _Pages:
         leading = max(range(len(series)), key=lambda number: _leads(series[number]))
         names = list(self.by_benchmark)
         at = names.index(benchmark)
+        lines = [self._line(one) for one in series]
         return self._render(
             "benchmark.html.j2",
             depth="../",
@@ -287,10 +307,14 @@ class _Pages:
             benchmark=benchmark,
             slug=slug,
             selection=_selection(benchmark),
-            lines=[self._line(one) for one in series],
+            lines=lines,
             leading=leading,
             steps=[step for number, one in enumerate(series) for step in self._steps(one, number)][::-1],
-            alarms=[alarm for alarm in self._alarms(series) if alarm.step is None],
+            alarms=[
+                alarm
+                for alarm in self._alarms(series)
+                if alarm.step is None and not any(_is_in(alarm, line["answer"]) for line in lines)
+            ],
             picture=trend_name(benchmark, series[leading].machine_id),
             findings=self._findings.get(benchmark, [])[:_MOST_FINDINGS],
             before=slug_of(names[at - 1]) if at else None,
@@ -369,7 +393,9 @@ class _Pages:
         trend, place = series.last
         state = state_of(series)
         words = status_words(series, state, self.commits)
+        beyond = ""
         if state.kind == "steady" and (ratio := slower_at(self.order[-1], [series])) is not None:
+            beyond = wording.change_text(ratio, series.metric)
             words += f", the newest run {wording.ratio_text(ratio)}"
         return {
             "series": series,
@@ -380,6 +406,9 @@ class _Pages:
             "sign": _sign(state),
             "value": wording.value_text(trend.levels[place], series.metric),
             "deviation": f"± {human_percent(series.noise)} between runs" if series.noise else "",
+            "answer": answer_of(
+                series, state, self.commits, selection=_selection(series.benchmark), beyond=beyond
+            ),
             "picture": series.picture,
             "machine": self._machine(series),
             "tags": self._tags(series),
@@ -485,6 +514,11 @@ class _Pages:
         ]
 
 
+def _is_in(alarm: Alarm, answer: Answer) -> bool:
+    """Return whether an answer has the sentence of an alarm."""
+    return alarm.sentence.partition(". ")[0].removeprefix("probably ") in answer.changed
+
+
 def _filled(address: str | None, **commits: str) -> str | None:
     """Return an address of the configured forge with its commits, None where none is configured."""
     for name, sha in commits.items():
@@ -525,6 +559,7 @@ def _templates(pages: _Pages) -> Environment:
         "percent": human_percent,
         "address": address,
         "counted": counted,
+        "verdict_word": shown,
         "verdicts": _verdicts,
         "in_order": _findings_in_order,
     }
@@ -575,6 +610,12 @@ def _machine_name(machine: Machine) -> str:
     return visible(", ".join(part for part in parts if part)) or machine.machine_id
 
 
+def _is_by_environment(state: State) -> bool:
+    """Return whether the level of a series moved as its environment changed."""
+    step = state.step if state.kind == "moved" else None
+    return state.border is not None or (step is not None and step.cause == "environment")
+
+
 def _kinds(lines: Iterable[Fields]) -> dict[str, str]:
     """Return the states that occur, with what the filter calls them."""
     titles: dict[Kind, str] = {
@@ -584,11 +625,11 @@ def _kinds(lines: Iterable[Fields]) -> dict[str, str]:
         "unclear": "slower, cause unclear",
         "better": "better",
         "maybe": "possibly changed",
-        "moved": "moved with its surroundings",
+        "moved": "changed with environment or machine",
         "accepted": "accepted",
         "pattern": "keeps coming back",
         "undone": "undone",
-        "few": "few runs",
+        "few": "too few runs to judge",
         "steady": "steady",
     }
     present = {line["state"].kind for line in lines}
@@ -597,8 +638,9 @@ def _kinds(lines: Iterable[Fields]) -> dict[str, str]:
 
 def _sign(state: State) -> str:
     """Return the sign of a state; that of a step points where the value went."""
-    if state.kind in {"worse", "better", "moved"} and state.step is not None:
-        return "▲" if state.step.ratio > 1 else "▼"
+    cause = state.step or state.border
+    if state.kind in {"worse", "better", "moved"} and cause is not None:
+        return "▲" if cause.ratio > 1 else "▼"
     return _SIGNS[state.kind]
 
 
@@ -706,13 +748,13 @@ def _page_name(name: str, page: int) -> str:
 
 
 def _verdicts(gate: GateSummary) -> list[tuple[str, int]]:
-    """Return how often each verdict was found, the most important first."""
-    counts = Counter(finding.verdict or "CUT OFF" for finding in gate.findings)
+    """Return how often each verdict was found of what decides, the most important first."""
+    counts = Counter(finding.verdict or "CUT OFF" for finding in gate.findings if finding.gating)
     return sorted(counts.items(), key=lambda item: (_verdict_order(item[0]), item[0]))
 
 
 def _findings_in_order(gate: GateSummary) -> tuple[list[GateFinding], list[GateFinding]]:
-    """Return a gate's findings, the most important first, and separately the unchanged counters."""
+    """Return a gate's findings, the most important first, and separately counters that show no change."""
     ordered = sorted(
         gate.findings,
         key=lambda found: (
@@ -722,7 +764,8 @@ def _findings_in_order(gate: GateSummary) -> tuple[list[GateFinding], list[GateF
             found.metric.name,
         ),
     )
-    quiet = [found for found in ordered if found.verdict == "UNCHANGED" and not wording.is_time(found.metric)]
+    counts = [found for found in ordered if not wording.is_time(found.metric)]
+    quiet = [one for one in counts if one.verdict == "UNCHANGED" or (not one.gating and one.ratio is None)]
     return [found for found in ordered if found not in quiet], quiet
 
 

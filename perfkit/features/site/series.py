@@ -7,6 +7,7 @@ import heapq
 import itertools
 import json
 import math
+import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -132,11 +133,19 @@ Kind = Literal[
 # Those that somebody should look at, the most urgent first.
 ALARMS: tuple[Kind, ...] = ("worse", "drift", "silent", "unclear")
 # A step has six runs on either side; fewer cannot be distinguished from scatter.
-_FEW = 12
+RUNS_TO_JUDGE = 12
 # A level is back where it was within this share of it.
 _BACK = 0.02
 # The heat map colours a change that is so many times what two runs of identical code differ by.
 _CLEAR = 1.5
+# This many runs on either side of a change of the environment are compared.
+_MOST_BESIDE = 12
+# A move of the level there is clear beyond so many standard errors, more of them where they are of few runs.
+_ERRORS, _ERRORS_OF_FEW, _FEW_BESIDE = 3.0, 4.0, 10
+# A cut elsewhere that leaves less than this share of the scatter is where the level moved.
+_BETTER_CUT = 0.7
+# A smaller one is not worth a word, and one of single runs has to be as large as an eye would see.
+_WORTH_A_WORD, _SEEN = 0.02, 0.05
 # A normal variable is within this many deviations of its mean 19 times of 20.
 _TWO_SIDED_95 = 1.96
 
@@ -147,6 +156,29 @@ class Placed:
 
     point: ChangePoint
     trend: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Border:
+    """The newest change of the environment in a trend, between the runs at ``before`` and ``commit``.
+
+    ``facts`` are (name, value before, value after). ``level`` and ``level_after`` are the medians of ``runs``
+    before and of ``runs_after``; ``is_clear`` where they differ by more than these scatter.
+    """
+
+    before: str
+    commit: str
+    facts: tuple[tuple[str, str, str], ...]
+    level: float
+    level_after: float
+    runs: int
+    runs_after: int
+    is_clear: bool
+
+    @property
+    def ratio(self) -> float:
+        """The level after / before."""
+        return self.level_after / self.level
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +198,7 @@ class Series:
     rises: tuple[Rise, ...] = ()
     noise: float | None = None
     since: Mapping[str, Change] = field(default_factory=dict)
+    border: Border | None = None
 
     @property
     def benchmark(self) -> str:
@@ -239,10 +272,11 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """The most urgent state of a series, with the change point that it is about, if any."""
+    """The most urgent state of a series, with the change point or change of environment that it is about."""
 
     kind: Kind
     step: ChangePoint | None = None
+    border: Border | None = None
 
 
 def series_of(
@@ -276,8 +310,76 @@ def series_of(
         )
         changes = {one.name: _change(bare, one.commit, history.commits) for one in since}
         known = {name: change for name, change in changes.items() if change is not None}
-        found.append(replace(bare, since=known))
+        found.append(replace(bare, since=known, border=_border(bare, history.environments)))
     return found
+
+
+def _border(series: Series, environments: Mapping[str, Mapping[str, str]]) -> Border | None:
+    """Return the newest change of the environment among the runs of the newest version, if there is one."""
+    newest, _ = series.order[-1]
+    trend = series.trends[newest]
+    places = [place for number, place in series.order if number == newest]
+    stretches = [
+        list(group) for _, group in itertools.groupby(places, key=lambda place: trend.env_ids[place])
+    ]
+    if len(stretches) < 2:  # noqa: PLR2004 (one on either side)
+        return None
+    before, after = _beside(trend, stretches[-2][-_MOST_BESIDE:], stretches[-1][:_MOST_BESIDE])
+    levels = [[trend.levels[place] for place in side] for side in (before, after)]
+    if min(map(min, levels)) <= 0:
+        return None
+    low, high = map(statistics.median, levels)
+    old, new = (environments.get(trend.env_ids[side[0]], {}) for side in (before, after))
+    return Border(
+        before=trend.commits[before[-1]],
+        commit=trend.commits[after[0]],
+        facts=tuple(
+            (name, old.get(name, "none"), new.get(name, "none"))
+            for name in sorted({*old, *new})
+            if old.get(name) != new.get(name)
+        ),
+        level=low,
+        level_after=high,
+        runs=len(before),
+        runs_after=len(after),
+        is_clear=abs(math.log(high / low)) > _clearly_beyond(levels, series.noise_limit),
+    )
+
+
+def _beside(trend: Trend, before: list[int], after: list[int]) -> tuple[list[int], list[int]]:
+    """Return the runs on either side up to where the level moved by itself, before or after the border."""
+    while len(both := before + after) > 2 and min(trend.levels[place] for place in both) > 0:  # noqa: PLR2004
+        logs = [math.log(trend.levels[place]) for place in both]
+        scatter = [_squares(logs[:cut]) + _squares(logs[cut:]) for cut in range(1, len(both))]
+        here = scatter[len(before) - 1]
+        best = 1 + min(range(len(scatter)), key=scatter.__getitem__)
+        if best == len(before) or scatter[best - 1] > _BETTER_CUT * here:
+            break
+        before, after = (
+            (both[best : len(before)], after) if best < len(before) else (before, both[len(before) : best])
+        )
+    return before, after
+
+
+def _squares(values: Sequence[float]) -> float:
+    mean = statistics.fmean(values)
+    return sum((value - mean) ** 2 for value in values)
+
+
+def _clearly_beyond(levels: Sequence[Sequence[float]], limit: float | None) -> float:
+    """Return the logarithm of the ratio beyond which two levels differ by more than their runs scatter."""
+    logs = [[math.log(level) for level in side] for side in levels]
+    freedom = sum(len(side) - 1 for side in logs)
+    if freedom < 2:  # noqa: PLR2004 (a scatter of two runs is unknown)
+        return max(math.log(limit) if limit else 0.0, math.log1p(_SEEN))
+    error = math.sqrt(sum(map(_squares, logs)) / freedom * sum(1 / len(side) for side in logs))
+    errors = _ERRORS if freedom >= _FEW_BESIDE else _ERRORS_OF_FEW
+    return max(errors * error, math.log1p(_WORTH_A_WORD))
+
+
+def is_judged(series: Series) -> bool:
+    """Return whether a series has runs enough, of the newest version, that a change point could be found."""
+    return len(series.last[0]) >= RUNS_TO_JUDGE or bool(series.current)
 
 
 def _groups(history: HistoryReport) -> list[Series]:
@@ -361,7 +463,8 @@ def state_of(series: Series) -> State:
         *(State(kind="moved") for one in series.rises if kind_of_rise(one) == "moved"),
         *(State(kind="accepted", step=step) for step in alive[-1:]),
         *(State(kind="pattern") for one in series.rises if one.is_pattern),
-        *(State(kind="few") for _ in range(len(series.last[0]) < _FEW)),
+        *(State(kind="few") for _ in range(len(series.last[0]) < RUNS_TO_JUDGE)),
+        *(State(kind="moved", border=one) for one in [series.border] if one is not None and one.is_clear),
         *(State(kind="undone", step=step) for step in current[-1:] if step.state != "ignored"),
     )
     return found[0] if found else State(kind="steady")
@@ -384,6 +487,13 @@ def status_words(series: Series, state: State, commits: Mapping[str, CommitFacts
         word = "steady" if state.kind == "undone" else direction_word(step.ratio, step.metric)
         why = {"accepted": ", accepted", "moved": f", with the {step.cause}"}.get(state.kind, "")
         return f"{word} {since}{why}"
+    moved = series.border if series.border is not None and series.border.is_clear else None
+    by_environment = ""
+    if moved is not None:
+        day = commit_date(moved.commit, commits) or short_sha(moved.commit)
+        by_environment = f"{change_text(moved.ratio, series.metric)} since {day}, with the environment"
+    if state.border is not None:
+        return by_environment
     if state.kind in {"drift", "moved"} and series.drifts:
         why = ", with the machine" if state.kind == "moved" else ""
         return f"drifted {ratio_text(series.drifts[-1].ratio)}{why}"
@@ -404,7 +514,8 @@ def status_words(series: Series, state: State, commits: Mapping[str, CommitFacts
             "rise": f"rose {size}{'' if rise.cause else ', cause unclear'}",
         }[rise.kind]
         return f"{words}, with the machine" if by_machine else words
-    return "steady" if state.kind == "steady" else f"only {counted(len(series.last[0]), 'run')} so far"
+    few = f"only {counted(len(series.last[0]), 'run')} so far"
+    return "steady" if state.kind == "steady" else "; ".join(filter(None, (few, by_environment)))
 
 
 def is_over(step: ChangePoint, steps: Iterable[ChangePoint]) -> bool:
@@ -569,6 +680,7 @@ def levels_script(
             "benchmarks": [
                 {
                     "name": titles[benchmark],
+                    "file": visible(benchmark.partition("::")[0].rpartition("/")[2]),
                     "slug": slug_of(benchmark),
                     "unit": visible(metric.unit),
                     "better": metric.better,

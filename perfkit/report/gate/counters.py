@@ -14,7 +14,7 @@ from perfkit.agent.counters.model import INSTRUCTIONS
 from perfkit.model import COLD_START
 from perfkit.model.comparisons import ExactComparison, MovedCause
 from perfkit.model.counters import FLOORS, NEWS_OF_INSTRUCTIONS, NUMBERS, TITLES, moved_counts
-from perfkit.report.gate.wording import decides
+from perfkit.report.gate.wording import decides, shown
 from perfkit.report.markdown_table import cell_code, code, collapsed, escape, table_head, table_row
 from perfkit.report.names import (
     WHOLE_COLUMNS,
@@ -220,8 +220,8 @@ def _verdict_word(one: ExactComparison) -> str:
     if one.accepted is not None:
         return "accepted"
     if one.verdict == "REGRESSED":
-        return one.verdict if one.gating else "informs"
-    return one.verdict if one.metric.exact or one.metric.name in NUMBERS else "not exact"
+        return shown(one.verdict) if one.gating else "informs"
+    return shown(one.verdict) if one.metric.exact or one.metric.name in NUMBERS else "not exact"
 
 
 def _moved_text(counts: Sequence[ExactComparison]) -> str:
@@ -285,7 +285,7 @@ def _attention(exact: Sequence[ExactComparison], names: Mapping[str, str]) -> It
     yield from (f"MISSING {name}: {', '.join(titles)}: {why}" for (name, why), titles in lost.items())
     for one in exact:
         if one.metric.name in NUMBERS and one.verdict != "UNCHANGED" and one.message and one.head is not None:
-            yield f"{one.verdict} {names[one.benchmark.name]}: {count_title(one)} {one.message}"
+            yield f"{shown(one.verdict)} {names[one.benchmark.name]}: {count_title(one)} {one.message}"
 
 
 def _within_floors(exact: Sequence[ExactComparison]) -> Iterator[str]:

@@ -65,11 +65,15 @@ _MEANINGS: Mapping[Verdict, str] = {
     "IMPROVED": "the interval lies below it, on the faster side",
     "REGRESSED": "the interval lies above the {limit}: one such benchmark is enough for the gate to FAIL",
     "INCONCLUSIVE": "the interval reaches beyond the {limit}, so that more launches have to decide: one such"
-    " benchmark leaves the gate UNDECIDED",
-    "NOT REACHED": "the budget ended before its first look, which leaves the gate UNDECIDED, too",
+    " benchmark leaves the whole gate UNDECIDED",
+    "NOT REACHED": "the budget ended before it had launches enough for a first answer, which leaves the gate"
+    " UNDECIDED, too",
 }
 # This many changed functions that are not measured are named.
 _MOST_FUNCTIONS = 5
+FIX_OR_ACCEPT = "fix it, or if it is meant to be so, accept it with a reason"
+# The next budget where this one was too small for any launch is so many times as large.
+_MORE_THAN_NOTHING = 4
 # A decision names this many benchmarks.
 _MOST_NAMES = 3
 _WORTH_A_WORD_S = 1.0
@@ -142,13 +146,14 @@ def coverage_lines(report: Report) -> Iterator[str]:
 def next_step(report: GateReport, names: Names) -> tuple[str, str | None]:
     """Return what to do next, "" where there is nothing to do, and the command to paste, if one does it."""
     if report.exit_code == EXIT_INCONCLUSIVE:
-        needs = [one.need for one in report.comparisons if one.need is not None and wording.decides(one)]
-        most = max(needs, key=lambda need: need.launches, default=None)
-        about = f" ({wording.need_text(most).removeprefix('needs ')})" if most else ""
-        command = reproducing_command(report, named=short_sha) if report.from_ledger else None
+        command = reproducing_command(report, named=short_sha, again=True) if report.from_ledger else None
+        about = _about(report) if larger_budget_s(report) is None else ""
         return f"{again_step(report)}{about}", command and follow_up(command)
     found: list[Comparison | ExactComparison] = [*wording.in_order(report.comparisons), *report.exact]
-    commands = [wording.accept_command(one, _name(one, names)) for one in found if wording.can_accept(report)]
+    can = wording.can_accept(report)
+    commands = [
+        wording.accept_command(one, _name(one, names), head=report.head) for one in (found if can else ())
+    ]
     wanted = list(dict.fromkeys(filter(None, commands)))
     uncovered = report.coverage.uncovered if report.coverage else ()
     if any(one.known for one in uncovered) and report.exit_code != EXIT_REGRESSED and not wanted:
@@ -161,24 +166,76 @@ def next_step(report: GateReport, names: Names) -> tuple[str, str | None]:
     if wording.waits_for_person(report):
         return "have a person look at what the change edits, who accepts it with a reason", wanted[0]
     others = f", and likewise for {counted(len(wanted) - 1, 'other')}" if len(wanted) > 1 else ""
-    return f"fix it, or accept it with a reason{others}", wanted[0]
+    return f"{FIX_OR_ACCEPT}{others}", wanted[0]
 
 
 def again_step(report: GateReport) -> str:
-    """Return what to do about benchmarks that are undecided: a gate of commits goes on where it ended."""
-    if report.base.dirty or report.head.dirty:
-        return "run it again with a larger --budget"
-    same = "gate them again" if report.from_ledger else "run the same command again"
-    return f"{same}, which continues from here"
+    """Return what decides the rest: the same gate, which goes on where it ended, or a larger budget."""
+    is_dirty = report.base.dirty or report.head.dirty
+    budget_s, left_s = larger_budget_s(report), left_seconds(report)
+    # A gate of uncommitted changes begins anew.
+    goes_on = "" if is_dirty else ", which continues from here"
+    if report.from_ledger:
+        return f"gate them again{goes_on}"
+    if budget_s is None:
+        return f"run the same command again{goes_on}"
+    guess = f" (a guess: {human_seconds(report.budget_s)} were too short for any)" if left_s is None else ""
+    return f"run the same command with --budget {budget_s}{goes_on}{guess}"
 
 
-def reproducing_command(report: GateReport, *, named: Callable[[str], str] = str) -> str | None:
-    """Return the command that gates the same commits, None where these do not name all that was measured."""
+def left_seconds(report: GateReport) -> float | None:
+    """Return about how long deciding the rest takes, None where nothing was measured to judge that by.
+
+    A benchmark that was not reached takes as long as those that were did.
+    """
+    timed = wording.benchmarks_of(report.comparisons)
+    left = [one for one in timed if one.verdict in UNDECIDED and wording.decides(one)]
+    if left and report.left_s is not None:
+        return report.left_s
+    begun = [one for one in timed if one.estimate is not None]
+    if left and not begun:
+        return None
+    spent_s = report.budget_s if report.timed_s is None else report.timed_s
+    usual_s = spent_s / len(begun) if begun else 0.0
+    needs = [one.need.seconds if one.need is not None and one.estimate is not None else None for one in left]
+    return math.fsum(usual_s if seconds is None else seconds for seconds in needs)
+
+
+def larger_budget_s(report: GateReport) -> int | None:
+    """Return the budget that about decides the rest, to ten seconds, None where the gate's own does."""
+    left_s = left_seconds(report)
+    is_dirty = report.base.dirty or report.head.dirty
+    if left_s is None:
+        return math.ceil(_MORE_THAN_NOTHING * report.budget_s / 10) * 10
+    if not is_dirty and left_s <= report.budget_s:
+        return None
+    before_s = report.budget_s if is_dirty else 0.0
+    return math.ceil((before_s + max(left_s, 1.0)) / 10) * 10
+
+
+def _about(report: GateReport) -> str:
+    """Return how many launches the benchmark takes that needs most, and how long all of them take."""
+    left = [one for one in report.comparisons if one.estimate is not None and wording.decides(one)]
+    needs = [one.need for one in left if one.need is not None]
+    most = max(needs, key=lambda need: need.launches, default=None)
+    return f" ({wording.need_text(most).removeprefix('needs ')})" if most else ""
+
+
+def reproducing_command(
+    report: GateReport, *, named: Callable[[str], str] = str, again: bool = False
+) -> str | None:
+    """Return the command that gates the same commits, None where these do not name all that was measured.
+
+    Its budget is the same, or the one that it takes to decide the rest where it goes on ``again``.
+    """
     if report.base.dirty or report.head.dirty or (report.base_environment is not None and not report.wanted):
         return None
     margins = {one.margin for one in report.comparisons}
     margin = ["--margin", wording.percent(*margins).replace(" ", "")] if len(margins) == 1 else []
-    options = [*(margin if wording.is_timed(report) else ["--exact-only"]), *options_of(report.wanted)]
+    larger_s = larger_budget_s(report) if again else None
+    budget = ["--budget", f"{report.budget_s if larger_s is None else larger_s:g}"]
+    options = [*([*margin, *budget] if wording.is_timed(report) else ["--exact-only"])]
+    options += options_of(report.wanted)
     commits = ("--base", named(report.base.sha), "--head", named(report.head.sha))
     return shlex.join(["perfkit", "gate", *commits, *options])
 
@@ -257,7 +314,7 @@ def _meanings(report: GateReport) -> Iterator[str]:
     for verdict, meaning in _MEANINGS.items():
         # Where only what is proven fails, the noise floor takes the place of the margin.
         if verdict in present and (verdict != "UNCHANGED" or limit == "margin"):
-            yield f"{verdict} means that {meaning.format(limit=limit)}."
+            yield f"{wording.shown(verdict)} means that {meaning.format(limit=limit)}."
 
 
 def _name(one: Comparison | ExactComparison, names: Names) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS
-from perfkit.identity import short_run_id
 from perfkit.model import Commit
 from perfkit.model.comparisons import (
     COUNTED,
@@ -34,12 +33,13 @@ from perfkit.report.gate.decision import (
     decision_lines,
     decision_word,
     left_open,
+    next_step,
     reading_guide,
     reproducing_command,
 )
 from perfkit.report.gate.terminal import first_of_many
 from perfkit.report.gate.wording import measuring_markdown
-from perfkit.report.history import sparkline
+from perfkit.report.history import short_sha, sparkline
 from perfkit.report.markdown_table import cell_code, code, collapsed, escape, table_head, table_row
 from perfkit.report.names import short_names
 from perfkit.report.surroundings import difference_of_sides, package_search
@@ -120,20 +120,21 @@ def _next_step(report: GateReport) -> str:
     if report.exit_code == EXIT_PASS:
         return "**What to do:** nothing; for all that was measured, this can be merged."
     if report.exit_code == EXIT_INCONCLUSIVE:
-        return (
-            "**What to do:** do not merge yet: run it again, which goes on where it ended, or give it more"
-            " seconds by `--budget`."
-        )
-    wanted = "If it is meant to be so"
+        step, _ = next_step(report, {})
+        command = reproducing_command(report, named=short_sha, again=True)
+        if command is None:
+            return f"**What to do:** do not merge yet: {escape(step)}."
+        return _LINE_BREAK.join((f"**What to do:** do not merge yet: {escape(step)}:", code(command)))
+    accept = "If it is meant to be so, accept it with a reason"
     if wording.waits_for_person(report):
         mend = "have a person look at what the table lists"
     elif report.exit_code == EXIT_NOT_MEASURED:
-        mend = "mend the lines named below, in the code or in the benchmark, and push again"
-        wanted = "To merge it without comparing them"
+        mend = "fix the lines named below, in the code or in the benchmark, and push again"
+        accept = "To merge it without comparing them, accept it with a reason"
     elif (part := _first_part(report)) is not None:
-        mend = f"look at {_place_of(part)}, where most of what was added is spent, and push again"
+        mend = f"fix it (look at {_place_of(part)}, where most of what was added is spent) and push again"
     else:
-        mend = "look at what is named below, and push again"
+        mend = "fix it and push again"
     names = short_names(one.benchmark.name for one in report.comparisons)
     left = f" Still undecided: {escape(rest)}." if (rest := left_open(report, names)) else ""
     text, command = f"**What to do:** do not merge yet: {mend}.{left}", _accepting_command(report)
@@ -141,7 +142,8 @@ def _next_step(report: GateReport) -> str:
         return _LINE_BREAK.join((text, "Which package it was:", code(search)))
     if command is None:
         return text
-    return _LINE_BREAK.join((text, f"{wanted}, give a reason, and it passes:", code(command)))
+    here = "" if report.head.dirty else " (where the gate ran, `perfkit accept` does the same)"
+    return _LINE_BREAK.join((text, f"{accept}{here}:", code(command)))
 
 
 def _first_part(report: GateReport) -> Part | None:
@@ -223,7 +225,7 @@ def _result(comparison: Comparison, names: Mapping[str, str], past: Sequence[flo
         wording.interval_text(comparison.estimate),
         f"MORE CPU ×{comparison.cpu_ratio:.2g}, IMPROVED"
         if comparison.costs_more_cpu
-        else f"{emphasis}{comparison.verdict}{emphasis}",
+        else f"{emphasis}{wording.shown(comparison.verdict)}{emphasis}",
         wording.launches_text(comparison.estimate),
     ]
 
@@ -240,7 +242,11 @@ def _remark(comparison: Comparison, names: Mapping[str, str], explanation: Expla
     part = wording.slowest_part(explanation) if comparison.verdict == "REGRESSED" else None
     where = f"most of what was added is spent in {_place_of(part)}" if part else ""
     text = "; ".join(filter(None, (where, escape("; ".join(wording.details(comparison))))))
-    return f"- {comparison.verdict} {code(names[comparison.benchmark.name])}: {text}" if text else None
+    return (
+        f"- {wording.shown(comparison.verdict)} {code(names[comparison.benchmark.name])}: {text}"
+        if text
+        else None
+    )
 
 
 def _explanation(explanation: Explanation, names: Mapping[str, str], verdict: Verdict | None) -> str:
@@ -287,8 +293,8 @@ def _commit(commit: Commit) -> str:
 def _rules(report: GateReport) -> Iterator[str]:
     how = ", recomputed from the ledger" if report.from_ledger else ""
     which = "benchmarks that gate" if wording.some_do_not_gate(report.comparisons) else "benchmarks"
-    judge = f"perfkit ledger judge {short_run_id(report.run_id)} --verbose"
-    yield f"Kept in the ledger as run {code(report.run_id)}{how}; all its numbers: {code(judge)}"
+    judge = f"perfkit ledger judge {wording.run_text(report)} --verbose"
+    yield f"Run {code(wording.run_text(report))} of the ledger{how}; all numbers: {code(judge)}"
     yield (
         f"Rules: alpha {report.policy.alpha:g} for all {which} and looks together, budget"
         f" {human_seconds(report.budget_s)}, first look after {report.policy.looks[0]} launches"
@@ -321,7 +327,9 @@ def _of_time(found: Comparison, name: str, explanation: Explanation | None) -> s
     if found.verdict == "REGRESSED" and found.estimate is not None:
         text = f"{name} is {wording.slower_text(found.estimate)}"
     else:
-        text = f"{name}: {found.verdict}{''.join(f'; {one}' for one in wording.details(found))}"
+        text = (
+            f"{name}: {wording.shown(found.verdict)}{''.join(f'; {one}' for one in wording.details(found))}"
+        )
     part = wording.slowest_part(explanation)
     if part is not None:
         text += f"; most of it in {part.name}"
@@ -338,7 +346,7 @@ def _own_place(found: Comparison) -> str:
 
 def _of_count(count: ExactComparison) -> Iterator[str]:
     name = count.benchmark.name.rpartition("::")[2]
-    text = f"{name}: {TITLES.get(count.metric.name, count.metric.name)} {count.verdict}"
+    text = f"{name}: {TITLES.get(count.metric.name, count.metric.name)} {wording.shown(count.verdict)}"
     if count.base is not None and count.head is not None:
         text += f", {_move(count.base, count.head, count.metric.unit)}"
     places = [cause for cause in count.causes if cause.head > cause.base and _PLACE.search(cause.place)]

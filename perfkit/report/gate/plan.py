@@ -11,7 +11,7 @@ from rich.text import Text
 
 from perfkit.model.comparisons import GatePlan, KnownFrom, PlannedBenchmark
 from perfkit.report.gate.terminal import commit_text, plain_table
-from perfkit.report.gate.wording import details, in_order, measuring_markdown, measuring_view, percent
+from perfkit.report.gate.wording import details, in_order, measuring_markdown, measuring_view, percent, shown
 from perfkit.report.markdown_table import cell_code, escape, table_head, table_row
 from perfkit.report.names import BrokenName, short_names, spaced
 from perfkit.units import counted, human_seconds, listed
@@ -157,7 +157,7 @@ def _remarks(plan: GatePlan) -> Iterator[str]:
     """Yield what is not compared, what does not gate, and what else a reader should know."""
     names = _names(plan)
     for found in in_order(plan.findings):
-        yield f"{found.verdict} {names[found.benchmark.name]}: {'; '.join(details(found))}"
+        yield f"{shown(found.verdict)} {names[found.benchmark.name]}: {'; '.join(details(found))}"
     decided = [f"{names[one.benchmark.name]} ({one.decided})" for one in plan.benchmarks if one.decided]
     if decided:
         yield f"decided by earlier gates of this pair: {listed(decided, _MOST_NAMES)}"

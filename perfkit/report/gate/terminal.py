@@ -50,7 +50,6 @@ from perfkit.report.progress import Drawn, live_on
 from perfkit.report.surroundings import difference_of_sides
 from perfkit.units import counted, human_seconds, listed
 
-_ID_DIGITS = 8
 _SHA_DIGITS = 10
 _STYLES: dict[Verdict, str] = {
     "REGRESSED": "bold red",
@@ -138,7 +137,7 @@ def _cells(one: Comparison, names: Mapping[str, str]) -> tuple[str, ...]:
     """Return a benchmark's name, times, change, interval and verdict."""
     times, estimate = wording.times_text(one), one.estimate
     change, interval = wording.change_text(estimate), wording.interval_text(estimate)
-    return names[one.benchmark.name], *times, change, interval, one.verdict
+    return names[one.benchmark.name], *times, change, interval, wording.shown(one.verdict)
 
 
 def _short_details(one: Comparison, *, doubts: bool) -> Sequence[str]:
@@ -179,7 +178,7 @@ def _short_sides(report: GateReport) -> Iterator[RenderableType]:
 
 def _short_closing(report: GateReport, names: Mapping[str, str]) -> Iterator[RenderableType]:
     notes = f"{counted(len(report.notes), 'note')}, " if report.notes else ""
-    run, took = report.run_id[-_ID_DIGITS:], human_seconds(report.wall_s)
+    run, took = wording.run_text(report), human_seconds(report.wall_s)
     judge = follow_up(f"perfkit ledger judge {run} --verbose")
     again = "--verbose" if report.unrecorded is not None else judge
     yield from _next(report, names, brief=True)
@@ -284,13 +283,13 @@ def plain_table(*headings: str) -> Table:
 
 def verdict_text(verdict: Verdict) -> Text:
     """Return a verdict in its colour."""
-    return Text(verdict, style=_STYLES.get(verdict, _OTHER_STYLE))
+    return Text(wording.shown(verdict), style=_STYLES.get(verdict, _OTHER_STYLE))
 
 
 def _heading(report: GateReport) -> Text:
     how = ", recomputed from the ledger" if report.from_ledger else ""
     how += f", against {report.release}" if report.release else ""
-    return _sides(f"gate {report.run_id[-_ID_DIGITS:]}{how}", report, difference_of_sides(report))
+    return _sides(f"gate {wording.run_text(report)}{how}", report, difference_of_sides(report))
 
 
 def _sides(title: str, report: GateReport | ApartReport, below: str | None = None) -> Text:
@@ -374,18 +373,18 @@ def first_of_many(comparisons: Sequence[Comparison]) -> tuple[Sequence[Compariso
     """Return the comparisons that are listed, and a line for each file with others."""
     if len(comparisons) <= LONG:
         return comparisons, []
-    rest: dict[str, Counter[str]] = {}
+    rest: dict[str, Counter[Verdict]] = {}
     for one in comparisons[_MOST_ROWS:]:
         rest.setdefault(one.benchmark.name.partition("::")[0], Counter())[one.verdict] += 1
     lines = [f"{file}: {_kinds(found)}" for file, found in rest.items()]
-    hidden = sum((found for found in [*rest.values()][_MOST_FILES:]), Counter[str]())
+    hidden = sum((found for found in [*rest.values()][_MOST_FILES:]), Counter[Verdict]())
     if hidden:
         lines[_MOST_FILES:] = [f"{len(rest) - _MOST_FILES} more files: {_kinds(hidden)}"]
     return comparisons[:_MOST_ROWS], ["and by file:", *(f"  {line}" for line in lines)]
 
 
-def _kinds(found: Counter[str]) -> str:
-    return ", ".join(f"{count} {verdict}" for verdict, count in found.most_common())
+def _kinds(found: Counter[Verdict]) -> str:
+    return ", ".join(f"{count} {wording.shown(verdict)}" for verdict, count in found.most_common())
 
 
 Section = _Rows | Sequence[RenderableType]
@@ -529,7 +528,7 @@ def _table(states: Sequence[Comparison]) -> Table:
     """Return one line per benchmark, always in the same order, as a moving line is hard to follow."""
     names = short_names(state.benchmark.name for state in states)
     table = plain_table("change", "interval")
-    table.add_column("verdict", no_wrap=True, min_width=len("INCONCLUSIVE"))
+    table.add_column("verdict", no_wrap=True, min_width=len("NOT REACHED"))
     table.add_column("launches", justify="right", no_wrap=True)
     for state in states:
         undecided = state.verdict in UNDECIDED
@@ -545,13 +544,12 @@ def _table(states: Sequence[Comparison]) -> Table:
 
 def _result(state: Comparison) -> str:
     if state.estimate is None:
-        return "; ".join((state.verdict, *wording.details(state)))
+        return "; ".join((wording.shown(state.verdict), *wording.details(state)))
     change, interval = wording.change_text(state.estimate), wording.interval_text(state.estimate)
     limit = wording.limit_of_all_calls(state)
     bound = "" if limit is None else f"; typical call; all calls {wording.at_most(state.other)}"
-    return (
-        f"{state.verdict} {change} ({interval}) after {wording.launches_text(state.estimate)} launches{bound}"
-    )
+    after = f"after {wording.launches_text(state.estimate)} launches"
+    return f"{wording.shown(state.verdict)} {change} ({interval}) {after}{bound}"
 
 
 _GUIDE = (

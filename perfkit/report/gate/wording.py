@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perfkit.invocation import follow_up
+from perfkit.model import Commit
 from perfkit.model.comparisons import (
     MEASURING,
     REMARKS,
@@ -55,6 +56,7 @@ _CAUSES: dict[Verdict, str] = {
     "TIMEOUT": "it took longer than its limit",
     "SKIPPED": "it was skipped on both sides",
 }
+_ID_DIGITS, _SHA_DIGITS = 8, 10
 _LARGEST_IN_PERCENT = 10.0
 # In a sentence "twice as slow" is plainer than "100 % slower".
 _LARGEST_SLOWER = 2.0
@@ -106,6 +108,16 @@ def is_timed(report: GateReport) -> bool:
 def some_do_not_gate(comparisons: Sequence[Comparison]) -> bool:
     """Return whether some benchmarks gate and others do not, which have no share of alpha."""
     return {comparison.gating for comparison in comparisons} == {True, False}
+
+
+def shown(verdict: Verdict) -> str:
+    """Return a verdict as people read it: what leaves a gate UNDECIDED is called so itself."""
+    return "UNDECIDED" if verdict == "INCONCLUSIVE" else verdict
+
+
+def run_text(report: GateReport) -> str:
+    """Return the end of a gate's id, by which `perfkit ledger list` and `judge` know it."""
+    return report.run_id[-_ID_DIGITS:]
 
 
 def percent(share: float) -> str:
@@ -295,16 +307,22 @@ def slowest_part(explanation: Explanation | None) -> Part | None:
     return max(slower, key=lambda part: part.amount.moved_s, default=None)
 
 
-def accept_command(comparison: Comparison | ExactComparison, name: str) -> str | None:
+def accept_command(
+    comparison: Comparison | ExactComparison, name: str, *, head: Commit | None = None
+) -> str | None:
     """Return the command that accepts a finding, None where it blocks nothing or launches can decide it."""
     if comparison.verdict not in _ACCEPTABLE or not decides(comparison) or comparison.benchmark.is_file:
         return None
-    return accept_line(name)
+    return accept_line(name, head=head)
 
 
-def accept_line(name: str) -> str:
-    """Return the command that lets the findings of a benchmark pass, as far as they block."""
-    return follow_up(f'perfkit accept {shlex.quote(name)} --reason "…"')
+def accept_line(name: str, *, head: Commit | None = None) -> str:
+    """Return the command that lets the findings of a benchmark pass, as far as they block.
+
+    It names ``head`` unless that has uncommitted changes: another commit may be checked out by then.
+    """
+    commit = "" if head is None or head.dirty else f" --commit {head.sha[:_SHA_DIGITS]}"
+    return follow_up(f'perfkit accept {shlex.quote(name)}{commit} --reason "…"')
 
 
 def waits_for_person(report: GateReport) -> bool:

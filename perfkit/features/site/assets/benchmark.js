@@ -322,10 +322,10 @@
   function choose(number) {
     field("series").value = String(number);
     series = data.series[number];
-    const band = series.launches.some((launches) => launches > 1) ? " Band: its 95 % interval, by the scatter of the launches." : "";
+    const band = series.launches.some((launches) => launches > 1) ? " Band: where it lies with 95 % confidence." : "";
     field("meaning").textContent = (series.lockstep
-      ? "Line: level of each commit, as it follows from the gates, which measure two commits in alternation."
-      : "Line: level of each run, the lower quartile over its launches of their quickest round, which other work disturbs least.") + band;
+      ? "Line: the level of each commit, by gates, which measure two commits by turns."
+      : "Line: the time of a typical fast run. Of each launch the quickest round counts, since other programs can only make it slower, and of the launches one that three in four are slower than.") + band;
     if (series.steps.some((step) => step.state !== "ignored")) field("meaning").textContent += " Dashed lines: change points. Dark lines: the mean level between them.";
     if (Object.keys(series.same).length) field("meaning").textContent += " Grey squares on the axis: other commits, not measured, run the same code.";
     if (series.repeated.length) field("meaning").textContent += " Grey runs: the benchmark runs the same code as at the commit measured before, so a change there is noise.";

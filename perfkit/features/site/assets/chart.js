@@ -371,7 +371,10 @@ window.PerfkitChart = class {
       const atEnd = x + wide + 6 > this.#canvas.clientWidth - window.PerfkitChart.#RIGHT;
       if (atEnd && x - wide - 6 < free) continue;
       context.textAlign = atEnd ? "right" : "left";
-      context.fillText(one.text, atEnd ? x - 4 : x + 4, y);
+      let text = one.text;
+      const room = x - 4 - window.PerfkitChart.#LEFT;
+      while (atEnd && text && context.measureText(`${text}\u2026`).width > room && context.measureText(one.text).width > room) text = text.slice(0, -1);
+      context.fillText(text === one.text ? text : `${text}\u2026`, atEnd ? x - 4 : x + 4, y);
       free = x + (atEnd ? 0 : wide + 12);
     }
   }

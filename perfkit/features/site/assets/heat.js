@@ -4,12 +4,15 @@
   const canvas = document.getElementById("heat");
   const data = window.perfkitLevels, commits = window.perfkitCommits;
   const { ratioText, summed } = window.perfkitWords;
-  const COLUMNS = 40, MOST_ROWS = 100, LEFT = 230;
+  const COLUMNS = 40, MOST_ROWS = 100;
+  // Up to so many rows have names of their own; of more, files have.
+  const NAMED = 30, LINE = 15, ABOVE = 22, BELOW = 38;
   // A change that is worth a mark where it is not known what two runs of identical code differ by.
   const WORTH = Math.log(1.05);
   // A cell that is this many times as far is coloured; of many, 1 in 300 is by chance.
   const CLEAR = data.clear;
   const first = Math.max(commits.sha.length - COLUMNS, 0), columns = commits.sha.length - first;
+  const times = summed(commits.time);
   let rows = data.benchmarks.map(rowOf).filter((row) => row.cells.some(Boolean));
   const whole = rows.length;
   const colours = {};
@@ -29,12 +32,13 @@
   function cellsOf(one, benchmark) {
     const levels = summed(one.level), limit = one.noise === null ? WORTH / CLEAR : Math.log(one.noise);
     const edited = new Set(one.kinds.filter(([, version], place) => place && version !== one.kinds[place - 1][1]).map(([place]) => place));
+    const elsewhere = new Set(one.kinds.filter(([, , env], place) => place && env !== one.kinds[place - 1][2]).map(([place]) => place));
     const on = Object.keys(data.machines).length > 1 ? ` on ${data.machines[one.machine]}` : "";
     return summed(one.commit).map((commit, place) => {
       const change = place && !edited.has(place) && levels[place] !== null && levels[place - 1] !== null ? (levels[place] - levels[place - 1]) / 1e5 : null;
       const beyond = change === null ? 0 : Math.abs(change) / (limit || 1e-9);
       const text = edited.has(place) ? "the benchmark's own source changed" : change === null ? "nothing to compare with" : `${beyond <= CLEAR ? "\u2248 " : one.noise === null ? "? " : ""}${ratioText(Math.exp(change))}`;
-      return [commit - first, { beyond, unknown: one.noise === null, worse: (change > 0) === (benchmark.better === "lower"), text: `${text}${on}` }];
+      return [commit - first, { beyond, unknown: one.noise === null, worse: (change > 0) === (benchmark.better === "lower"), text: `${text}${elsewhere.has(place) ? ", as the environment changed" : ""}${on}` }];
     }).filter(([column]) => column >= 0);
   }
 
@@ -44,29 +48,72 @@
     draw();
   }
 
-  function sizes() {
-    const high = Math.max(Math.min(Math.floor(400 / rows.length), 14), 2);
-    const left = high >= 12 && canvas.clientWidth > 700 ? LEFT : 0;
-    return { high, left, wide: (canvas.clientWidth - left) / columns };
+  // Returns where rows begin, how high and wide cells are, and the labels beside the rows.
+  function layout() {
+    const left = canvas.clientWidth > 700 ? 230 : 100, named = rows.length <= NAMED;
+    const high = named ? LINE : Math.max(Math.min(Math.floor(520 / rows.length), 9), 3);
+    const tops = [], labels = [];
+    let y = ABOVE, file = null, begun = ABOVE;
+    rows.forEach((row) => {
+      if (!named && row.file !== file) {
+        if (file !== null) y = Math.max(y, begun + LINE) + 5;
+        begun = y;
+        file = row.file;
+        labels.push({ text: file, y: y + LINE / 2 });
+      }
+      if (named) labels.push({ text: row.name, y: y + high / 2 });
+      tops.push(y);
+      y += high;
+    });
+    return { left, high, tops, labels, named, bottom: Math.max(y, begun + LINE), wide: (canvas.clientWidth - left) / columns };
+  }
+
+  // Cuts a text at its beginning, as the ends of names differ.
+  function fitting(context, text, room) {
+    if (context.measureText(text).width <= room) return text;
+    let cut = text;
+    while (cut && context.measureText(`\u2026${cut}`).width > room) cut = cut.slice(1);
+    return `\u2026${cut}`;
+  }
+
+  function drawAxes(context, { left, labels, named, bottom, wide }) {
+    context.fillStyle = colours.dim;
+    context.textAlign = "left";
+    context.fillText(named ? "benchmark" : left > 200 ? "file (one row per benchmark)" : "file", 0, ABOVE / 2, left - 8);
+    for (const { text, y } of labels) context.fillText(fitting(context, text, left - 8), 0, y);
+    context.fillText("commit", 0, bottom + 14);
+    context.fillText("date", 0, bottom + 29);
+    context.textAlign = "right";
+    context.fillText("newest", canvas.clientWidth, ABOVE / 2);
+    context.textAlign = "left";
+    context.fillText("older commits", left, ABOVE / 2);
+    // The newest commit has a label, and before it as many as have room.
+    const every = Math.max(Math.ceil(84 / wide), 1);
+    for (let column = columns - 1; column >= 0; column -= every) {
+      const commit = first + column, right = left + (column + 1) * wide - 1;
+      if (right - 66 < left - 2) break;
+      context.fillRect(right - wide / 2, bottom + 1, 1, 5);
+      context.textAlign = "right";
+      context.fillText(commits.sha[commit].slice(0, 7), right, bottom + 14);
+      const time = times[commit];
+      if (time !== null) context.fillText(new Date(time * 1000).toISOString().slice(0, 10), right, bottom + 29);
+    }
   }
 
   function draw() {
-    const { high, left, wide } = sizes(), ratio = window.devicePixelRatio || 1;
+    const placed = layout(), { left, high, tops, wide, bottom } = placed, ratio = window.devicePixelRatio || 1;
+    canvas.style.height = `${bottom + BELOW}px`;
     canvas.width = Math.round(canvas.clientWidth * ratio);
-    canvas.height = Math.round(high * rows.length * ratio);
+    canvas.height = Math.round((bottom + BELOW) * ratio);
     const context = canvas.getContext("2d");
     context.scale(ratio, ratio);
     context.font = "12px system-ui, sans-serif";
     context.textBaseline = "middle";
     const gap = high > 4 ? 1 : 0;
-    rows.forEach(({ name, cells }, row) => {
-      if (left) {
-        context.fillStyle = colours.dim;
-        context.fillText(name.length > 34 ? `\u2026${name.slice(-33)}` : name, 0, (row + 0.5) * high, left - 8);
-      }
+    rows.forEach(({ cells }, row) => {
       cells.forEach((cell, column) => {
         if (!cell) return;
-        const box = [left + column * wide, row * high, Math.max(wide - 1, 1), high - gap];
+        const box = [left + column * wide, tops[row], Math.max(wide - 1, 1), high - gap];
         context.fillStyle = colours.line;
         context.fillRect(...box);
         if (cell.beyond <= CLEAR) return;
@@ -76,10 +123,11 @@
         context.globalAlpha = 1;
       });
     });
+    drawAxes(context, placed);
     if (!at) return;
     context.strokeStyle = colours.ink;
     context.lineWidth = 2;
-    context.strokeRect(left + at.column * wide, at.row * high, Math.max(wide - 1, 1), high - gap);
+    context.strokeRect(left + at.column * wide, tops[at.row], Math.max(wide - 1, 1), high - gap);
   }
 
   function go(row, column) {
@@ -91,8 +139,9 @@
   }
 
   function placeOf(event) {
-    const box = canvas.getBoundingClientRect(), { high, left, wide } = sizes();
-    return [Math.floor((event.clientY - box.top) / high), Math.floor((event.clientX - box.left - left) / wide)];
+    const box = canvas.getBoundingClientRect(), { left, tops, wide } = layout();
+    const y = event.clientY - box.top, row = tops.findLastIndex((top) => top <= y);
+    return [row, Math.floor((event.clientX - box.left - left) / wide)];
   }
 
   function open() {
@@ -123,8 +172,7 @@
   count.textContent = rows.length < whole ? `${columns} commits, ${rows.length} of ${whole} benchmarks: the others did not change` : `${columns} commits`;
   canvas.hidden = rows.length === 0;
   if (rows.length) {
-    document.getElementById("cell").textContent = "Choose a cell to see its benchmark and commit; a click opens the benchmark.";
-    canvas.style.height = `${sizes().high * rows.length}px`;
+    document.getElementById("cell").textContent = "Point at a cell to read its benchmark, commit and change; a click opens the benchmark.";
     readColours();
     listen();
   }
