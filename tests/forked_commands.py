@@ -200,21 +200,16 @@ def _become(order: Mapping[str, Any], streams: list[int]) -> None:
 def _serve(descriptor: int) -> None:
     """Import what is shared, fork for each command, and be one of them where forked."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    sys.path.insert(0, str(Path(__file__).parent))
-    from forked_servers import forking
-
-    sys.path[0] = str(PERFKIT.parent)
+    sys.path.insert(0, str(PERFKIT.parent))
     for module in _SHARED:
         importlib.import_module(module)
     from perfkit.cli import main
     from perfkit.gating import explain
-    from perfkit.runner import fork_server
     from perfkit.runner.lockstep import collection, launcher
 
     collection.plugins()
     # Other tests need the core on which a second fork server would be raised ahead of time.
     launcher._STARTED_TOGETHER = 1
-    fork_server.start_agent = forking()
     # Of what regressed few functions are known, which a short profile shows.
     explain._PROFILED_S = 0.1
     sys.argv = [str(PERFKIT), *_MISTAKE]
