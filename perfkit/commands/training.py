@@ -68,6 +68,7 @@ _FEWEST_STEPS = 3
 _UPLOAD_S = 0.3
 # The live line is not drawn more often, and first after this many steps.
 _SHOWN_EVERY_S, _FIRST_LOOK = 2.0, 20
+_COLUMNS = 80
 # A line names this many parts of a step.
 _MOST_PARTS = 4
 _NO_STEP = "no optimizer's step was seen; where your loop steps in another way, call step() after each"
@@ -117,8 +118,14 @@ class TrainingRecord:
     An error ends the measuring and never the training. Only rank 0 files; the others send their medians.
     """
 
-    def __init__(self, name: str, plan: StepPlan, *, ledger: str | Path | None = None) -> None:
-        self._name, self._plan, self._ledger = name, plan, ledger
+    def __init__(
+        self, name: str, plan: StepPlan, *, ledger: str | Path | None = None, no_step: str = _NO_STEP
+    ) -> None:
+        self._name, self._plan, self._ledger, self._no_step = name, plan, ledger, no_step
+        # The runs that were filed, and what they have: of all later steps, and of those of the plan.
+        self.runs: list[str] = []
+        self._of_run: list[str] = []
+        self._of_plan: list[str] = []
         self.steps: TrainingSteps | None = None
         self._place: _Place | None = None
         self._work: dict[str, str] = {}
@@ -136,6 +143,7 @@ class TrainingRecord:
         self._not_uploaded = ""
         self._own: OwnCode | None = None
         self._live = LiveLine()
+        self._steps_in_all = 0
         self._steps_before, self._shown_at, self._apart = 0, 0.0, _FIRST_LOOK
         self._waits: RankWaits | None = None
         # FLOPs of a step on each rank, and the type in which most of them are made.
@@ -143,6 +151,11 @@ class TrainingRecord:
         # Where the plan is over, all later steps are followed.
         self.followed: Followed | None = None
         self.is_over = False
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that files."""
+        return not self._rank and os.getpid() == self._process
 
     @_harmless
     def begin(self, *, rank: int | None = None, ranks: int | None = None) -> None:
@@ -236,10 +249,12 @@ class TrainingRecord:
             return
         self._live.clear()
         if self.followed is not None:
-            self._file_run(self.followed.findings())
+            found = self.followed.findings()
+            self._steps_in_all = self._steps_before + self.followed.steps
+            self._file_run(found)
             self._end_following()
         elif self.steps is None:
-            raise NotMeasuredError(_NO_STEP)
+            raise NotMeasuredError(self._no_step)
         else:
             self.steps.end()
             self._file(self.steps, is_last=True)
@@ -262,12 +277,14 @@ class TrainingRecord:
             # All that is filed of so short a run is filed already.
             if self._in_a_line is not None and (use := self._utilisation(self._step_s)):
                 self._line = self._in_a_line([use[1]])
+                self._of_plan.append(use[1])
             return
-        summary = _run_in_words(found, self._rates(found.seconds / found.steps), slow, self._recompiled())
+        parts = _run_parts(found, self._rates(found.seconds / found.steps), slow, self._recompiled())
         blocks = found.blocks
         use = self._utilisation(found.seconds / found.steps)
         if use is not None:
-            summary += f", {use[1]}"
+            parts.append(use[1])
+        summary = ", ".join(parts)
         traces = {
             Metric(name=ALL_STEPS, unit="s"): [one.median_s for one in blocks],
             Metric(name=f"{ALL_STEPS}: data wait share", unit="1"): [
@@ -289,6 +306,7 @@ class TrainingRecord:
             if any(values)
         ]
         run_id = self._add([*outcomes, *([] if use is None else [use[0]])])
+        self._of_run = [parts[0].replace(" after that", ""), *parts[1:]]
         self._line = f"{self._line}; {summary} -> run {short_run_id(run_id)}"
 
     def _recompiled(self) -> str:
@@ -322,6 +340,7 @@ class TrainingRecord:
         )
         with place.ledger.run(source="training", run_id=run_id, recorded_at=now, put=self._put) as run:
             run.add([facts.row(outcome) for outcome in outcomes])
+        self.runs.append(run_id)
         return run_id
 
     def _put(self, _: Path) -> None:
@@ -348,6 +367,16 @@ class TrainingRecord:
                 f"{self._line}; not yet in {mirror.url} ({reason}), but safe in {mirror.folder}: "
                 "the next perfkit command on that ledger tries again"
             )
+
+    def ending(self) -> list[str]:
+        """Return what was filed, or why nothing was, in lines for a terminal: all later steps come first."""
+        if not self.runs or self._has_failed:
+            return [] if self._line is None else [self._line]
+        if not self._of_run:
+            in_all = max(self._steps_in_all, self._steps_before)
+            first = self._of_plan[0].replace(" steps, ", " timed, ", 1)
+            return _filled([f"{counted(in_all, 'step')}, {first}", *self._of_plan[1:]])
+        return [*_filled(self._of_run), *_filled([f"before: {self._of_plan[0]}", *self._of_plan[1:]])]
 
     def report(self) -> None:
         """Print once in a line what was filed, or why nothing was; only on rank 0."""
@@ -379,7 +408,7 @@ class TrainingRecord:
         self.is_over = True
         findings = steps.findings()
         if len(findings.step_s) < _FEWEST_STEPS:
-            raise NotMeasuredError(_too_few(findings, self._plan))
+            raise NotMeasuredError(self._no_step if not findings.seen else _too_few(findings, self._plan))
         others = exchange_medians(
             self._name, statistics.median(findings.step_s), rank=self._rank, ranks=self._ranks
         )
@@ -404,9 +433,11 @@ class TrainingRecord:
         dirty = self._place.commit.dirty
 
         def in_a_line(more: Sequence[str]) -> str:
-            return _in_a_line(benchmark.name, findings, others, [*rates, *more], filed=filed, dirty=dirty)
+            parts = _plan_parts(findings, others, [*rates, *more])
+            return _in_a_line(benchmark.name, parts, filed=filed, dirty=dirty)
 
         self._in_a_line, self._line = in_a_line, in_a_line([])
+        self._of_plan = _plan_parts(findings, others, rates)
 
     def _utilisation(self, step_s: float) -> tuple[Outcome, str] | None:
         """Return the share of the peak FLOP/s that steps make, as a row and in words; None if not known."""
@@ -483,15 +514,12 @@ def _parts(balance: Balance | None) -> list[tuple[str, Sequence[float]]]:
     return [*((one.name, one.seconds) for one in balance.in_order), (RESIDUAL, balance.residual_s)]
 
 
-def _in_a_line(
-    name: str,
-    findings: StepFindings,
-    others: Sequence[float],
-    rates: Sequence[str],
-    *,
-    filed: str,
-    dirty: bool,
-) -> str:
+def _in_a_line(name: str, parts: Sequence[str], *, filed: str, dirty: bool) -> str:
+    unseen = " (uncommitted changes, so `perfkit history` leaves it out)" if dirty else ""
+    return f"{name}: {'; '.join(parts)} -> {filed}{unseen}"
+
+
+def _plan_parts(findings: StepFindings, others: Sequence[float], rates: Sequence[str]) -> list[str]:
     median, balance = human_seconds(statistics.median(findings.step_s)), findings.balance
     parts = [", ".join((f"{counted(len(findings.step_s), 'step')}, median {median}", *rates))]
     if balance is not None:
@@ -513,8 +541,7 @@ def _in_a_line(
             f"medians of {counted(len(others), 'other rank')} {human_seconds(min(others))}"
             f" to {human_seconds(max(others))}"
         )
-    unseen = " (uncommitted changes, so `perfkit history` leaves it out)" if dirty else ""
-    return f"{name}: {'; '.join(parts)} -> {filed}{unseen}"
+    return parts
 
 
 def _look_in_words(look: Look, rates: Sequence[str], *, before: int) -> str:
@@ -540,7 +567,7 @@ def _slow_in_words(slow: SlowRank) -> str:
     )
 
 
-def _run_in_words(found: RunFindings, rates: Sequence[str], slow: SlowRank | None, recompiled: str) -> str:
+def _run_parts(found: RunFindings, rates: Sequence[str], slow: SlowRank | None, recompiled: str) -> list[str]:
     """Return what a whole run gave in a few words."""
     median, _, slowest = (human_seconds(one) for one in found.quantiles_s)
     parts = [f"{counted(found.steps, 'step')} after that, median {median}, 99th percentile {slowest}", *rates]
@@ -560,13 +587,22 @@ def _run_in_words(found: RunFindings, rates: Sequence[str], slow: SlowRank | Non
         parts.append(_slow_in_words(slow))
     if recompiled:
         parts.append(recompiled)
-    return ", ".join(parts)
+    return parts
+
+
+def _filled(parts: Sequence[str]) -> list[str]:
+    """Return parts in lines that fit a terminal, where no part is longer."""
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if len(lines[-1]) + len(part) + 2 <= _COLUMNS:
+            lines[-1] += f", {part}"
+        else:
+            lines.append(part)
+    return lines
 
 
 def _too_few(findings: StepFindings, plan: StepPlan) -> str:
     made = counted(findings.seen, "step")
-    if not findings.seen:
-        return _NO_STEP
     return (
         f"it made {made}, of which {len(findings.step_s)} were timed, of at least {_FEWEST_STEPS}; "
         f"the first {plan.warmup} are left alone (warmup={plan.warmup})"

@@ -129,6 +129,11 @@ class Followed:
         self._ends = [self._begun]
         self._set_due()
 
+    @property
+    def steps(self) -> int:
+        """The steps of all blocks that have ended."""
+        return self._steps
+
     def pause(self) -> None:
         """Begin what belongs to no step."""
         self._pauses += 1
@@ -141,7 +146,11 @@ class Followed:
 
     def restart_step(self) -> None:
         """Begin the present step anew."""
-        self._ends += (math.nan, self._clock())
+        self.restart_step_at(self._clock())
+
+    def restart_step_at(self, begun: float) -> None:
+        """Let the present step begin at a time since the last one ended: what was before belongs to none."""
+        self._ends += (math.nan, begun)
 
     def findings(self) -> RunFindings | None:
         """Return what the run gave, None of a short one; no step is followed from then on."""
