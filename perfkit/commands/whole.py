@@ -22,7 +22,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.profiling.passes.targets import LOADER, Target, Unit, find_step_line, resolve_target
 from perfkit.repo.commits import read_commit
 from perfkit.runner.commands import ended_in_words
-from perfkit.temporary import temporary_folder
+from perfkit.temporary import short_temporary, temporary_folder
 
 NO_STEP = (
     "no step was found: no optimizer stepped, nothing went backward and no loader gave batches; name a line "
@@ -94,7 +94,8 @@ def run_whole(request: WholeRequest, *, project: Project) -> WholeResult:
             result=str(file),
         )
         text = msgspec.json.encode(spec).decode()
-        code = _run([sys.executable, *launcher, "-m", _MODULE, text, *arguments])
+        with short_temporary():
+            code = _run([sys.executable, *launcher, "-m", _MODULE, text, *arguments])
         result = msgspec.json.decode(file.read_bytes(), type=WholeResult) if file.exists() else None
     filed = "nothing was filed" if result is None else result.lines[0]
     if result is not None and result.runs:

@@ -27,6 +27,7 @@ from perfkit.repo.sides import SidePair
 from perfkit.runner.lockstep.launcher import LAUNCHES_PER_FORK_SERVER, Launcher, MeasuredTrees
 from perfkit.runner.lockstep.untimed import Callgrind
 from perfkit.runner.machine.conditions import usable_cpus
+from perfkit.temporary import short_name
 
 # A whole training may be silent for this many seconds.
 _LIMIT_S = 600
@@ -140,6 +141,10 @@ def check_selection(select: str | None, project: Project) -> None:
         )
 
 
+# A launch has a temporary folder below the one for all: its number, its side and its number in a zygote.
+_BELOW = 30
+
+
 @contextmanager
 def open_sides(
     pair: SidePair, project: Project, scope: Scope, *, environments: Environments = MappingProxyType({})
@@ -167,15 +172,18 @@ def open_sides(
         folder = laid.base.parent / "launches"
         folder.mkdir()
         environment = outside_repository(os.environ)
-        with Launcher(
-            trees,
-            folder=folder,
-            environment=environment,
-            seed=scope.seed,
-            preload=project.config.gate.preload,
-            launches_per_fork_server=1 if trees.apart else LAUNCHES_PER_FORK_SERVER,
-            cores=usable_cpus(),
-        ) as launcher:
+        with (
+            short_name(folder, below=_BELOW) as named,
+            Launcher(
+                trees,
+                folder=named,
+                environment=environment,
+                seed=scope.seed,
+                preload=project.config.gate.preload,
+                launches_per_fork_server=1 if trees.apart else LAUNCHES_PER_FORK_SERVER,
+                cores=usable_cpus(),
+            ) as launcher,
+        ):
             callgrind = Callgrind(trees=trees, folder=folder, environment=environment)
             yield OpenSides(
                 project=project,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
-from forked_commands import run_here
+from forked_commands import PERFKIT, run_here
 from repositories import Repository, create_repository
 
 from perfkit.ledger.store import Ledger
@@ -61,6 +63,18 @@ for step in range(300):
     model(torch.ones(8, 4)).sum().backward()
     optimizer.step()
 distributed.destroy_process_group()
+"""
+
+
+WORKERS = """
+import torch
+from torch.utils.data import DataLoader
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for values in DataLoader(torch.ones(160, 4), batch_size=8, num_workers=1):
+    model(values).sum().backward()
+    optimizer.step()
 """
 
 
@@ -149,3 +163,25 @@ def test_what_cannot_be_followed_is_one_line(project: Repository, words: tuple[s
     assert (code, "") == (found, printed)
     assert 1 == len(error.splitlines())
     assert not rows(project)
+
+
+@pytest.mark.parametrize("words", [("--whole",), ("--passes", "clean", "--no-ledger")])
+def test_workers_do_not_hang_where_the_temporary_folder_has_a_long_path(
+    project: Repository, words: tuple[str, ...]
+) -> None:
+    project.commit({"train.py": WORKERS, ".gitignore": "benchmarks/\nprofiles/\ntmp*/\n"})
+    place = project.root / ("tmp" + "x" * 80)
+    place.mkdir()
+
+    done = subprocess.run(
+        [PERFKIT, "profile", *words, "train.py"],
+        cwd=project.root,
+        env={**os.environ, "TMPDIR": str(place)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert 0 == done.returncode, done.stderr
+    assert [] == list(place.glob("perfkit-*"))

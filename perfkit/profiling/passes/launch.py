@@ -29,7 +29,7 @@ from perfkit.runner.commands import FAULTHANDLER, SAFE_PATH, ended_in_words, tai
 from perfkit.runner.fork_server import ForkServer, ForkServerLostError
 from perfkit.runner.requests import ANSWER, Child, start_child
 from perfkit.stats.interval import location_interval
-from perfkit.temporary import temporary_folder
+from perfkit.temporary import short_temporary, temporary_folder
 
 _CHILD = "perfkit.profiling.passes.child"
 # Imports torch and what the first optimizer imports. It takes seconds, once for all forked passes.
@@ -57,18 +57,20 @@ class PassLauncher:
         self, *, fork: bool = sys.platform == "linux", shared: Sequence[str] = WITH_OPTIMIZERS
     ) -> None:
         self._fork, self._shared = fork, shared
-        self._stack = contextlib.ExitStack()
+        self._stack, self._around = contextlib.ExitStack(), contextlib.ExitStack()
         self._server: ForkServer | None = None
 
     def __enter__(self) -> Self:
         """Begin to import torch in the background, where passes can be forked."""
+        self._around.enter_context(short_temporary())
         if self._fork:
             self._start_server()
         return self
 
     def __exit__(self, *_: object) -> None:
         """End the fork server."""
-        self._stack.close()
+        with self._around:
+            self._stack.close()
 
     def start(self, spec: PassSpec) -> Child[PassNews]:
         """Start a pass; raises NotMeasuredError if two fork servers in a row are lost."""
