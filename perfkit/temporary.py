@@ -23,6 +23,7 @@ PREFIX = "perfkit-"
 STARTED_BY = "PERFKIT_STARTED_BY"
 _SUFFIX = ".owner"
 _NAME_BYTES = 4
+_SHORT, _LINK, _LONGEST_NAME = Path("/tmp"), "t", 75  # noqa: S108 (only a folder with a random name is made in it)
 _MOST_BYTES = 1 << 20
 _NO_LOCKS = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EBADF})
 _SECRET = secrets.token_hex(16)
@@ -75,6 +76,48 @@ def temporary_folder(
                 remove_folder(folder)
                 file.unlink()
             os.close(descriptor)
+
+
+@contextlib.contextmanager
+def short_name(folder: Path, *, below: int = 0) -> Iterator[Path]:
+    """Yield a name of a folder below which loader workers can have their sockets: its own, or that of a link.
+
+    The path of a socket has 107 bytes at most, and theirs 32 more than their temporary folder. A longer one
+    raises in a thread of a worker, and the loader waits for ever. ``below`` is how much longer the paths of
+    temporary folders are than this one.
+    """
+    with contextlib.ExitStack() as stack:
+        name = folder
+        if len(os.fsencode(folder)) + below > _LONGEST_NAME:
+            with contextlib.suppress(OSError):
+                name = stack.enter_context(temporary_folder(place=_SHORT)) / _LINK
+                name.symlink_to(folder)
+        yield name
+
+
+def too_long_in_words(folder: Path) -> str:
+    """Return that loader workers hang with a temporary folder of so long a path, "" where they do not."""
+    if len(os.fsencode(folder)) <= _LONGEST_NAME:
+        return ""
+    return f"loader workers hang in a TMPDIR of more than {_LONGEST_NAME} bytes: set a shorter one ({folder})"
+
+
+@contextlib.contextmanager
+def short_temporary() -> Iterator[None]:
+    """Let processes that are started meanwhile find the temporary folder by a short name."""
+    folder, before = Path(tempfile.gettempdir()), os.environ.get("TMPDIR")
+    with short_name(folder) as name:
+        if name == folder:
+            yield
+            return
+        os.environ["TMPDIR"] = str(name)
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["TMPDIR"]
+            else:
+                os.environ["TMPDIR"] = before
 
 
 def hold_lock(descriptor: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from perfkit import temporary
-from perfkit.temporary import leftovers, remove_folder, temporary_folder
+from perfkit.temporary import leftovers, remove_folder, short_name, temporary_folder, too_long_in_words
 
 OWNER = """
 import sys
@@ -172,3 +173,19 @@ def test_what_has_no_owner_is_left_alone(tmp_path: Path) -> None:
 
     assert [] == list(leftovers(tmp_path))
     assert before == sorted(tmp_path.iterdir())
+
+
+def test_a_long_folder_has_a_short_name_in_which_sockets_can_lie(tmp_path: Path) -> None:
+    """Loader workers put theirs 32 bytes below; a short folder keeps its own name."""
+    long = tmp_path / ("x" * 90)
+    long.mkdir()
+
+    with short_name(Path("/")) as own, short_name(long) as short, socket.socket(socket.AF_UNIX) as found:
+        found.bind(str(short / ("y" * 31)))
+        assert [long / ("y" * 31)] == list(long.iterdir())
+        assert Path("/") == own
+        assert not too_long_in_words(short)
+
+    assert str(long) in too_long_in_words(long)
+    assert not short.parent.exists()
+    assert long.exists()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -31,6 +31,7 @@ def register(app: typer.Typer) -> None:
             "perfkit profile train.py --passes clean,cprofile -- --epochs 1 --lr 0.01",
             "perfkit profile train.py --out first.stat -- model=resnet optimizer.lr=0.01     (hydra)",
             "perfkit profile notebooks/finetune.ipynb",
+            "perfkit profile --whole train.py -- --epochs 90",
             "perfkit profile --ranks 2 train.py --out first.stat -- --epochs 1",
             "perfkit profile --out first.stat torchrun --nproc-per-node 2 train.py --epochs 1",
             "perfkit profile train --lines auto",
@@ -105,6 +106,10 @@ def profile(
     stall_limit: Annotated[
         float, options.seconds_option("With ranks: end when none makes a step for this long.")
     ] = 600.0,
+    whole: Annotated[
+        bool,
+        typer.Option("--whole", help="No passes: run it unchanged to its end, and file every step of it."),
+    ] = False,
     no_ledger: Annotated[
         bool, typer.Option("--no-ledger", help="Record nothing; works without git too.")
     ] = False,
@@ -119,6 +124,12 @@ def profile(
     Each pass is a process of its own; only the clean pass gives times to the ledger. It prints ten lines, and
     `perfkit show` prints the rest.
     """
+    if whole:
+        given = {"--out": out, "--steps": steps, "--passes": passes, "--lines": lines, "--json": json}
+        given |= {"--trace-all": trace_all, "--no-ledger": no_ledger, "--speedscope": speedscope}
+        _check_whole({**given, "--firefox": firefox, "--wait": wait})
+        _profile_whole(target, tuple(arguments or ()), ranks=ranks, step_at=step_at, ledger=ledger)
+        return
     names = None if passes is None else _names(passes)
     _check_flames(names, speedscope, firefox)
     from perfkit.commands.profile import INTERRUPTED, ProfileRequest, run_profile, started_ranks, usual_place
@@ -157,6 +168,33 @@ def profile(
     if summary.problem == INTERRUPTED:
         failure = RunInterruptedError(INTERRUPTED)
     emit(summary_ending(summary, folder=folder), summary, json=json, then=(write_both,), failure=failure)
+
+
+def _check_whole(given: Mapping[str, object]) -> None:
+    option = next((name for name, value in given.items() if value), None)
+    if option is not None:
+        rows = "`perfkit ledger show RUN --json -` has its rows"
+        raise UsageError(
+            f"--whole makes no passes and writes no profile, so {option} has no use;"
+            f" {rows if option == '--json' else 'leave it out'}"
+        )
+
+
+def _profile_whole(
+    target: str, arguments: tuple[str, ...], *, ranks: int | None, step_at: str | None, ledger: str | None
+) -> None:
+    from perfkit.commands.whole import WholeRequest, run_whole
+    from perfkit.config import load_project
+    from perfkit.identity import short_run_id
+    from perfkit.invocation import follow_up
+
+    project = load_project(Path.cwd())
+    place = ledger or project.ledger_place
+    request = WholeRequest(target=target, arguments=arguments, ranks=ranks, step_at=step_at, ledger=place)
+    result = run_whole(request, project=project)
+    shown = follow_up(f"perfkit ledger show {short_run_id(result.runs[-1])}")
+    lines = [f"{result.name}: {result.lines[0]}", *result.lines[1:], "", f"next: {shown}"]
+    emit("\n".join(lines), result, json=None)
 
 
 def _names(passes: str) -> tuple[PassName, ...]:

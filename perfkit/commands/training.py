@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import statistics
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -34,8 +34,10 @@ from perfkit.model import (
 )
 from perfkit.model.counters import count_outcomes
 from perfkit.model.readings import RESIDUAL
-from perfkit.profiling.passes.follow import DRIFT_STEPS, Followed, RunFindings
+from perfkit.profiling.passes.follow import DRIFT_STEPS, Followed, Look, RunFindings
+from perfkit.profiling.passes.peak import measure_peak
 from perfkit.profiling.passes.periods import BatchWork, work_of
+from perfkit.profiling.passes.rank_waits import RankWaits, SlowRank, steps_apart
 from perfkit.profiling.passes.target_code import OwnCode, find_own_code
 from perfkit.profiling.passes.training import (
     StepFindings,
@@ -46,11 +48,17 @@ from perfkit.profiling.passes.training import (
     rounds,
 )
 from perfkit.repo.commits import read_commit
-from perfkit.report.console import visible
+from perfkit.report.live_line import LiveLine
 from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.units import counted, human_bytes, human_calls, human_percent, human_seconds
 
 _PREFIX = "training:"
+# The FLOP/s of a device at most, where they are not to be measured.
+PEAK_VARIABLE = "PERFKIT_PEAK_FLOPS"
+# The model's FLOP/s as a share of those of the devices at most.
+UTILISATION = Metric(name="flops utilisation", unit="1", better="higher")
+# How libraries write the types of their precisions; all others are 32 bits wide.
+_TYPES = {"bf16": "bfloat16", "fp16": "float16", "16": "float16", "64": "float64"}
 # The metric of a phase is named by this and the phase.
 _PART = "time in "
 _WORTH_NAMING = 0.01
@@ -58,6 +66,9 @@ _WORTH_NAMING = 0.01
 _FEWEST_STEPS = 3
 # At its end a training waits so long for a store.
 _UPLOAD_S = 0.3
+# The live line is not drawn more often, and first after this many steps.
+_SHOWN_EVERY_S, _FIRST_LOOK = 2.0, 20
+_COLUMNS = 80
 # A line names this many parts of a step.
 _MOST_PARTS = 4
 _NO_STEP = "no optimizer's step was seen; where your loop steps in another way, call step() after each"
@@ -107,8 +118,14 @@ class TrainingRecord:
     An error ends the measuring and never the training. Only rank 0 files; the others send their medians.
     """
 
-    def __init__(self, name: str, plan: StepPlan, *, ledger: str | Path | None = None) -> None:
-        self._name, self._plan, self._ledger = name, plan, ledger
+    def __init__(
+        self, name: str, plan: StepPlan, *, ledger: str | Path | None = None, no_step: str = _NO_STEP
+    ) -> None:
+        self._name, self._plan, self._ledger, self._no_step = name, plan, ledger, no_step
+        # The runs that were filed, and what they have: of all later steps, and of those of the plan.
+        self.runs: list[str] = []
+        self._of_run: list[str] = []
+        self._of_plan: list[str] = []
         self.steps: TrainingSteps | None = None
         self._place: _Place | None = None
         self._work: dict[str, str] = {}
@@ -118,14 +135,27 @@ class TrainingRecord:
         self._rank, self._ranks = 0, 1
         self._process = os.getpid()
         self._line: str | None = None
+        # What was filed of the plan in a line, with more figures.
+        self._in_a_line: Callable[[Sequence[str]], str] | None = None
         self._reported = self._has_failed = False
         self._mirror: Mirror | None = None
         self._uploads: list[threading.Thread] = []
         self._not_uploaded = ""
         self._own: OwnCode | None = None
+        self._live = LiveLine()
+        self._steps_in_all = 0
+        self._steps_before, self._shown_at, self._apart = 0, 0.0, _FIRST_LOOK
+        self._waits: RankWaits | None = None
+        # FLOPs of a step on each rank, and the type in which most of them are made.
+        self._flops, self._flops_type, self._step_s = 0.0, "", 0.0
         # Where the plan is over, all later steps are followed.
         self.followed: Followed | None = None
         self.is_over = False
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that files."""
+        return not self._rank and os.getpid() == self._process
 
     @_harmless
     def begin(self, *, rank: int | None = None, ranks: int | None = None) -> None:
@@ -166,43 +196,95 @@ class TrainingRecord:
                 self._file(self.steps)
                 self._follow()
 
-    pause = _followed("pause")
+    def pause(self) -> None:
+        """Begin what is no part of a step."""
+        self._live.clear()
+        self._pause()
+
+    _pause = _followed("pause")
     resume = _followed("resume")
     restart_step = _followed("restart_step")
 
     def _follow(self) -> None:
         """Follow every later step; from now on a step ends with a reading of the clock and nothing else."""
-        if self._own is not None:
-            self._compiled = read_compilation()
-            self.followed = followed = Followed(self._own, failed=self.give_up)
-            vars(self)["end_step"] = followed.end_step
+        if self._ranks > 1:
+            waits = RankWaits(self._name, rank=self._rank, ranks=self._ranks, on_slow=self._log_slow)
+            self._waits = waits if waits.has_store else None
+        if self._own is None and self._waits is None:
+            return
+        self._compiled = read_compilation()
+        is_looked_at = self._waits is not None or (self._own is not None and self._live.is_possible)
+        self.followed = followed = Followed(
+            self._own or OwnCode(root=Path()),
+            # Only what rank 0 finds is filed.
+            memory=None if self._own is not None else lambda: (0.0, 0.0),
+            failed=self.give_up,
+            look=self._look if is_looked_at else None,
+            until_look=_FIRST_LOOK,
+        )
+        vars(self)["end_step"] = followed.end_step
+
+    def _look(self, look: Look) -> int:
+        """Show where the run is, and compare the ranks; return after how many steps to do so again."""
+        is_watched = self._waits is not None and self._waits.is_watching
+        self._apart = steps_apart(look, self._apart)
+        until = self._apart if self._waits is None else self._waits.look(look)
+        now = time.monotonic()
+        if not (self._rank or is_watched) and now - self._shown_at >= _SHOWN_EVERY_S:
+            self._shown_at = now
+            rates = self._rates(look.step_s, with_bytes=False)
+            self._live.show(_look_in_words(look, rates, before=self._steps_before))
+        return until
+
+    def _log_slow(self, slow: SlowRank) -> None:
+        self._log(f"{_slow_in_words(slow)}, since step {self._steps_before + slow.since:,}")
+
+    def _log(self, line: str) -> None:
+        self._live.log(f"perfkit: {line}")
 
     @_harmless
     def finish(self) -> None:
         """File what there is, unless that was done before."""
         if os.getpid() != self._process:
             return
+        self._live.clear()
         if self.followed is not None:
-            self._file_run(self.followed.findings())
+            found = self.followed.findings()
+            self._steps_in_all = self._steps_before + self.followed.steps
+            self._file_run(found)
             self._end_following()
         elif self.steps is None:
-            raise NotMeasuredError(_NO_STEP)
+            raise NotMeasuredError(self._no_step)
         else:
             self.steps.end()
-            self._file(self.steps)
+            self._file(self.steps, is_last=True)
 
     def _end_following(self) -> None:
         if self.followed is not None:
             self.followed.end()
+        if self._waits is not None:
+            self._waits.end()
+        self._live.clear()
         self.followed = None
         vars(self).pop("end_step", None)
 
     def _file_run(self, found: RunFindings | None) -> None:
         """File all steps after the plan, as traces of their medians, their waits and memory."""
-        if found is None or self._place is None:
+        slow = None if self._waits is None else self._waits.end()
+        if self._place is None:
             return
-        summary = _run_in_words(found, self._rates(found.seconds / found.steps), self._recompiled())
+        if found is None:
+            # All that is filed of so short a run is filed already.
+            if self._in_a_line is not None and (use := self._utilisation(self._step_s)):
+                self._line = self._in_a_line([use[1]])
+                self._of_plan.append(use[1])
+            return
+        parts = _run_parts(found, self._rates(found.seconds / found.steps), slow, self._recompiled())
         blocks = found.blocks
+        use = self._utilisation(found.seconds / found.steps)
+        if use is not None:
+            parts.append(use[1])
+        summary = ", ".join(parts)
         traces = {
             Metric(name=ALL_STEPS, unit="s"): [one.median_s for one in blocks],
             Metric(name=f"{ALL_STEPS}: data wait share", unit="1"): [
@@ -223,7 +305,8 @@ class TrainingRecord:
             for metric, values in traces.items()
             if any(values)
         ]
-        run_id = self._add(outcomes)
+        run_id = self._add([*outcomes, *([] if use is None else [use[0]])])
+        self._of_run = [parts[0].replace(" after that", ""), *parts[1:]]
         self._line = f"{self._line}; {summary} -> run {short_run_id(run_id)}"
 
     def _recompiled(self) -> str:
@@ -257,6 +340,7 @@ class TrainingRecord:
         )
         with place.ledger.run(source="training", run_id=run_id, recorded_at=now, put=self._put) as run:
             run.add([facts.row(outcome) for outcome in outcomes])
+        self.runs.append(run_id)
         return run_id
 
     def _put(self, _: Path) -> None:
@@ -284,13 +368,23 @@ class TrainingRecord:
                 "the next perfkit command on that ledger tries again"
             )
 
+    def ending(self) -> list[str]:
+        """Return what was filed, or why nothing was, in lines for a terminal: all later steps come first."""
+        if not self.runs or self._has_failed:
+            return [] if self._line is None else [self._line]
+        if not self._of_run:
+            in_all = max(self._steps_in_all, self._steps_before)
+            first = self._of_plan[0].replace(" steps, ", " timed, ", 1)
+            return _filled([f"{counted(in_all, 'step')}, {first}", *self._of_plan[1:]])
+        return [*_filled(self._of_run), *_filled([f"before: {self._of_plan[0]}", *self._of_plan[1:]])]
+
     def report(self) -> None:
         """Print once in a line what was filed, or why nothing was; only on rank 0."""
         if self._line and not (self._reported or self._rank) and os.getpid() == self._process:
             self._reported = True
             if self._mirror is not None:
                 self._wait_for_uploads(self._mirror)
-            _print(self._line)
+            self._log(self._line)
 
     def give_up(self, error: Exception) -> None:
         """Measure no more, and report why."""
@@ -307,32 +401,61 @@ class TrainingRecord:
             return
         self._line = f"nothing was filed of {_PREFIX}{self._name}: {reason}"
         if not isinstance(error, NotMeasuredError):
-            _print(f"the steps of {_PREFIX}{self._name} are not measured, the training goes on: {reason}")
+            self._log(f"the steps of {_PREFIX}{self._name} are not measured, the training goes on: {reason}")
 
-    def _file(self, steps: TrainingSteps) -> None:
+    def _file(self, steps: TrainingSteps, *, is_last: bool = False) -> None:
+        """File the steps of the plan; the devices' peak is measured only where no step follows."""
         self.is_over = True
         findings = steps.findings()
         if len(findings.step_s) < _FEWEST_STEPS:
-            raise NotMeasuredError(_too_few(findings, self._plan))
+            raise NotMeasuredError(self._no_step if not findings.seen else _too_few(findings, self._plan))
         others = exchange_medians(
             self._name, statistics.median(findings.step_s), rank=self._rank, ranks=self._ranks
         )
         if self._place is None:
             return
         benchmark = self._benchmark
-        run_id = self._add(_outcomes(benchmark, findings, self._plan))
-        filed = f"run {short_run_id(run_id)} of the ledger"
-        self._batches_per_step = self._batches / findings.seen
-        step_s = statistics.fmean(findings.step_s)
+        self._batches_per_step, self._steps_before = self._batches / findings.seen, findings.seen
+        step_s = self._step_s = statistics.fmean(findings.step_s)
         rates = self._rates(step_s)
+        self._flops = float(self._number("flops"))
         for count in findings.counts.counts if findings.counts else ():
             if count.metric == "flops":
-                rates.append(f"{human_calls(count.values[-1] * self._ranks / step_s / 1e9)} GFLOP/s")
-        self._line = _in_a_line(
-            benchmark.name, findings, others, rates, filed=filed, dirty=self._place.commit.dirty
-        )
+                self._flops, self._flops_type = self._flops or count.values[-1], findings.flops_type
+        if self._flops:
+            rates.append(f"{human_calls(self._flops * self._ranks / step_s / 1e9)} GFLOP/s")
+        use = self._utilisation(step_s) if is_last else None
+        if use is not None:
+            rates.append(use[1])
+        outcomes = _outcomes(benchmark, findings, self._plan)
+        run_id = self._add([*outcomes, *([] if use is None else [use[0]])])
+        filed = f"run {short_run_id(run_id)} of the ledger"
+        dirty = self._place.commit.dirty
 
-    def _rates(self, step_s: float) -> list[str]:
+        def in_a_line(more: Sequence[str]) -> str:
+            parts = _plan_parts(findings, others, [*rates, *more])
+            return _in_a_line(benchmark.name, parts, filed=filed, dirty=dirty)
+
+        self._in_a_line, self._line = in_a_line, in_a_line([])
+        self._of_plan = _plan_parts(findings, others, rates)
+
+    def _utilisation(self, step_s: float) -> tuple[Outcome, str] | None:
+        """Return the share of the peak FLOP/s that steps make, as a row and in words; None if not known."""
+        if not self._flops:
+            return None
+        kind = self._flops_type or _TYPES.get(self._work.get("precision", "").partition("-")[0], "float32")
+        given = _given_peak()
+        peak = given or measure_peak(kind)
+        if peak is None:
+            return None
+        share = self._flops / step_s / peak
+        rate = f"{human_calls(peak / 1e9)} GFLOP/s"
+        of = f"given peak ({rate})" if given else f"measured peak of this machine ({rate}, {kind})"
+        words = f"{share:.0%} of the {of}"
+        row = Outcome(benchmark=self._benchmark, metric=UTILISATION, loops=1, values=(share,), message=words)
+        return row, words
+
+    def _rates(self, step_s: float, *, with_bytes: bool = True) -> list[str]:
         """Return how much all ranks train on in a second, as far as that is known."""
         seen, batches = self._batch, self._batches_per_step
         if seen is None:
@@ -347,7 +470,7 @@ class TrainingRecord:
             for name, amount in (("samples", samples), ("tokens", tokens))
             if amount
         ]
-        if loaded := batches * seen.nbytes:
+        if with_bytes and (loaded := batches * seen.nbytes):
             found.append(f"{human_bytes(round(loaded * each))}/s from the loader")
         return found
 
@@ -375,6 +498,15 @@ def _outcomes(benchmark: Benchmark, findings: StepFindings, plan: StepPlan) -> l
     return [times(WALL_TIME, steps), raw, *parts, *counts]
 
 
+def _given_peak() -> float | None:
+    """Return the FLOP/s that the environment gives; what is no such number is left to be measured."""
+    try:
+        peak = float(os.environ.get(PEAK_VARIABLE, "0"))
+    except ValueError:
+        return None
+    return peak if math.isfinite(peak) and peak > 0 else None
+
+
 def _parts(balance: Balance | None) -> list[tuple[str, Sequence[float]]]:
     """Return the phases of the watched steps with their seconds, and what no hook saw."""
     if balance is None:
@@ -382,15 +514,12 @@ def _parts(balance: Balance | None) -> list[tuple[str, Sequence[float]]]:
     return [*((one.name, one.seconds) for one in balance.in_order), (RESIDUAL, balance.residual_s)]
 
 
-def _in_a_line(
-    name: str,
-    findings: StepFindings,
-    others: Sequence[float],
-    rates: Sequence[str],
-    *,
-    filed: str,
-    dirty: bool,
-) -> str:
+def _in_a_line(name: str, parts: Sequence[str], *, filed: str, dirty: bool) -> str:
+    unseen = " (uncommitted changes, so `perfkit history` leaves it out)" if dirty else ""
+    return f"{name}: {'; '.join(parts)} -> {filed}{unseen}"
+
+
+def _plan_parts(findings: StepFindings, others: Sequence[float], rates: Sequence[str]) -> list[str]:
     median, balance = human_seconds(statistics.median(findings.step_s)), findings.balance
     parts = [", ".join((f"{counted(len(findings.step_s), 'step')}, median {median}", *rates))]
     if balance is not None:
@@ -412,14 +541,36 @@ def _in_a_line(
             f"medians of {counted(len(others), 'other rank')} {human_seconds(min(others))}"
             f" to {human_seconds(max(others))}"
         )
-    unseen = " (uncommitted changes, so `perfkit history` leaves it out)" if dirty else ""
-    return f"{name}: {'; '.join(parts)} -> {filed}{unseen}"
+    return parts
 
 
-def _run_in_words(found: RunFindings, rates: Sequence[str], recompiled: str) -> str:
+def _look_in_words(look: Look, rates: Sequence[str], *, before: int) -> str:
+    """Return where a run is in a line of a terminal."""
+    now = f"step {before + look.steps:,} · {human_seconds(look.step_s)}"
+    if look.median_s is not None:
+        now += f" ({100 * (look.step_s / look.median_s - 1):+.1f} % on the median)"
+    parts = [now, *rates]
+    if look.wait >= _WORTH_NAMING:
+        parts.append(f"loader {look.wait:.0%}")
+    if look.drift:
+        parts.append(f"slower by {human_percent(look.drift)} in {DRIFT_STEPS:,} steps")
+    if look.leak:
+        parts.append(f"memory grows by {human_bytes(round(look.leak))} a step")
+    return "perfkit: " + " · ".join(parts)
+
+
+def _slow_in_words(slow: SlowRank) -> str:
+    share = human_percent(slow.waited_s / slow.step_s)
+    return (
+        f"rank {slow.rank} is the slowest: the others wait {human_seconds(slow.waited_s)} of each step for it"
+        f" ({share})"
+    )
+
+
+def _run_parts(found: RunFindings, rates: Sequence[str], slow: SlowRank | None, recompiled: str) -> list[str]:
     """Return what a whole run gave in a few words."""
-    median, _, slow = (human_seconds(one) for one in found.quantiles_s)
-    parts = [f"{counted(found.steps, 'step')} after that, median {median}, 99th percentile {slow}", *rates]
+    median, _, slowest = (human_seconds(one) for one in found.quantiles_s)
+    parts = [f"{counted(found.steps, 'step')} after that, median {median}, 99th percentile {slowest}", *rates]
     if found.wait >= _WORTH_NAMING:
         parts.append(f"data wait {found.wait:.0%}")
     if 1 - found.goodput >= _WORTH_NAMING:
@@ -432,22 +583,27 @@ def _run_in_words(found: RunFindings, rates: Sequence[str], recompiled: str) -> 
     if found.leak:
         kept = f" kept by {found.leak_line}" if found.leak_line else ""
         parts.append(f"memory grows by {human_bytes(round(found.leak))} a step{kept}")
+    if slow is not None:
+        parts.append(_slow_in_words(slow))
     if recompiled:
         parts.append(recompiled)
-    return ", ".join(parts)
+    return parts
+
+
+def _filled(parts: Sequence[str]) -> list[str]:
+    """Return parts in lines that fit a terminal, where no part is longer."""
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if len(lines[-1]) + len(part) + 2 <= _COLUMNS:
+            lines[-1] += f", {part}"
+        else:
+            lines.append(part)
+    return lines
 
 
 def _too_few(findings: StepFindings, plan: StepPlan) -> str:
     made = counted(findings.seen, "step")
-    if not findings.seen:
-        return _NO_STEP
     return (
         f"it made {made}, of which {len(findings.step_s)} were timed, of at least {_FEWEST_STEPS}; "
         f"the first {plan.warmup} are left alone (warmup={plan.warmup})"
     )
-
-
-def _print(line: str) -> None:
-    # Standard error may be closed, or a file on a full disk.
-    with contextlib.suppress(Exception):
-        print(f"perfkit: {visible(line)}", file=sys.stderr, flush=True)  # noqa: T201 (no command prints for it)

@@ -31,6 +31,7 @@ from perfkit.runner.lockstep.launch import Failure
 from perfkit.runner.lockstep.launcher import LAUNCHES_PER_FORK_SERVER, Launcher, MeasuredTrees
 from perfkit.runner.lockstep.untimed import Callgrind
 from perfkit.runner.machine.conditions import usable_cpus
+from perfkit.temporary import short_name
 from perfkit.units import listed
 
 _FILE = re.compile(r"No such file or directory: '([^']+)'|(\S+) not found\.?$", re.MULTILINE)
@@ -349,6 +350,10 @@ def check_selection(select: str | None, project: Project) -> None:
         )
 
 
+# A launch has a temporary folder below the one for all: its number, its side and its number in a zygote.
+_BELOW = 30
+
+
 @contextmanager
 def open_sides(
     pair: SidePair, project: Project, scope: Scope, *, environments: Environments = MappingProxyType({})
@@ -376,15 +381,18 @@ def open_sides(
         folder = laid.base.parent / "launches"
         folder.mkdir()
         environment = outside_repository(os.environ)
-        with Launcher(
-            trees,
-            folder=folder,
-            environment=environment,
-            seed=scope.seed,
-            preload=project.config.gate.preload,
-            launches_per_fork_server=1 if trees.apart else LAUNCHES_PER_FORK_SERVER,
-            cores=usable_cpus(),
-        ) as launcher:
+        with (
+            short_name(folder, below=_BELOW) as named,
+            Launcher(
+                trees,
+                folder=named,
+                environment=environment,
+                seed=scope.seed,
+                preload=project.config.gate.preload,
+                launches_per_fork_server=1 if trees.apart else LAUNCHES_PER_FORK_SERVER,
+                cores=usable_cpus(),
+            ) as launcher,
+        ):
             callgrind = Callgrind(trees=trees, folder=folder, environment=environment)
             yield OpenSides(
                 project=project,

@@ -80,6 +80,8 @@ class Dispatched:
         self._known: dict[Any, Operator] = {}
         self.operators: Amounts = Counter()
         self.flops: Amounts = Counter()
+        # Those of all iterations, by the type of the first argument.
+        self.flops_of: Counter[str] = Counter()
         self.to_device: Amounts = Counter()
         self.to_host: Amounts = Counter()
         self.failed_formula = ""
@@ -213,6 +215,7 @@ class Dispatched:
             self.failed_formula = known.name
         else:
             self.flops[source] += flops
+            self.flops_of[str(getattr(args[0], "dtype", ""))] += flops
 
 
 COMPILED = "compiled"
@@ -315,6 +318,12 @@ class TensorWatch:
         for part in (self._memory, self._syncs, self._saved, self._operators):
             part.forget()
         self._watching.on = True
+
+    @property
+    def flops_type(self) -> str:
+        """The type of torch in which most FLOPs were made, such as "bfloat16"; empty without any."""
+        most = self._operators.flops_of.most_common(1)
+        return most[0][0].removeprefix("torch.") if most else ""
 
     def counts(self) -> Counts:
         """Return the counts of all iterations that were ended."""

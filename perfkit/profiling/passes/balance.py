@@ -64,7 +64,7 @@ _ENVIRONMENTS = (
     ("gym.core", "Env"),
 )
 # What ranks do together; those for objects call these.
-_COLLECTIVES = (
+COLLECTIVES = (
     *("all_reduce", "all_reduce_coalesced", "reduce", "broadcast", "barrier", "monitored_barrier"),
     *("all_gather", "all_gather_into_tensor", "all_gather_coalesced", "gather", "scatter"),
     *("reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "send", "recv"),
@@ -373,7 +373,7 @@ def hook_collectives(clock: PhaseClock) -> None:
     from torch.distributed import distributed_c10d
 
     for owner in (dist, distributed_c10d):
-        for name in _COLLECTIVES:
+        for name in COLLECTIVES:
             _wrap_instead(clock, owner, name)
     _wrap_instead(clock, dist.Work, "wait")
     backward: Any = torch.autograd.backward

@@ -73,10 +73,29 @@ class RunFindings:
     changes: tuple[tuple[int, float], ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """A moment of a run: its latest steps, which have their ``ends``, beside all ``steps`` before.
+
+    Those of a block that has ended are left out. ``median_s`` is that of all blocks, None before the first;
+    an end after a pause follows a NaN. ``drift`` is
+    a share in 10,000 steps, ``leak`` bytes a step, as they were found at the last search for them.
+    """
+
+    steps: int
+    ends: FloatArray
+    step_s: float
+    median_s: float | None
+    wait: float
+    drift: float
+    leak: float
+
+
 class Followed:
     """Follows the ends of steps: ``end_step`` reads the clock, and a block of them is summed up at once.
 
-    ``failed`` is called with an error of a block.
+    ``failed`` is called with an error of a block. ``look`` is called after ``until_look`` steps, and returns
+    after how many it is to be called again.
     """
 
     def __init__(
@@ -86,8 +105,13 @@ class Followed:
         clock: Callable[[], float] = time.perf_counter,
         memory: Callable[[], tuple[float, float]] | None = None,
         failed: Callable[[Exception], None] | None = None,
+        look: Callable[[Look], int] | None = None,
+        until_look: int = BLOCK_STEPS,
     ) -> None:
         self._failed = failed
+        # The ends and waits that the last look has seen, and the number of ends at which something is due.
+        self._look, self._until_look = look, until_look
+        self._seen, self._seen_waits = 0, 0
         self._own, self._clock, self._memory = own, clock, memory or memory_now
         self._waits: list[float] = []
         self._has_ended = False
@@ -100,8 +124,15 @@ class Followed:
         self._next_look = _FEWEST_BLOCKS
         self._traces = False
         self._pauses = 0
+        self._drift_now = self._leak_now = 0.0
         self._begun = clock()
         self._ends = [self._begun]
+        self._set_due()
+
+    @property
+    def steps(self) -> int:
+        """The steps of all blocks that have ended."""
+        return self._steps
 
     def pause(self) -> None:
         """Begin what belongs to no step."""
@@ -115,7 +146,11 @@ class Followed:
 
     def restart_step(self) -> None:
         """Begin the present step anew."""
-        self._ends += (math.nan, self._clock())
+        self.restart_step_at(self._clock())
+
+    def restart_step_at(self, begun: float) -> None:
+        """Let the present step begin at a time since the last one ended: what was before belongs to none."""
+        self._ends += (math.nan, begun)
 
     def findings(self) -> RunFindings | None:
         """Return what the run gave, None of a short one; no step is followed from then on."""
@@ -151,7 +186,7 @@ class Followed:
 
         Little is done in a turn, since the step has left the caches to others: a call would double its cost.
         """
-        clock, ends, waits, most = self._clock, self._ends, self._waits, self._block_steps
+        clock, ends, waits, most = self._clock, self._ends, self._waits, self._due
         add_end, add_wait = ends.append, waits.append
         begun = clock()
         try:
@@ -166,8 +201,8 @@ class Followed:
                 if len(ends) > most:
                     if self._has_ended:
                         return False
-                    self._end_block()
-                    begun, most = clock(), self._block_steps
+                    self._reach_due()
+                    begun, most = clock(), self._due
         except GeneratorExit:
             self.end_step()
             raise
@@ -179,27 +214,58 @@ class Followed:
     def end_step(self) -> None:
         """End a step, and a block with the last one of it."""
         self._ends.append(self._clock())
-        if len(self._ends) > self._block_steps:
-            self._end_block()
+        if len(self._ends) > self._due:
+            self._reach_due()
 
     def end(self) -> None:
         """Follow no further step."""
         self._has_ended = True
 
-    def _end_block(self) -> None:
-        """Sum up the steps since the last block, or make blocks longer."""
+    def _set_due(self) -> None:
+        look = self._block_steps if self._look is None else self._seen + self._until_look
+        self._due = min(self._block_steps, look)
+
+    def _reach_due(self) -> None:
+        """Look at the latest steps, and end a block that is full."""
         try:
-            too_often = not self._steps and self._ends[-1] - self._ends[0] < _LEAST_BLOCK_S
-            if too_often and self._block_steps < _MOST_STEPS:
-                self._block_steps *= 2
-            else:
-                self._close()
+            if self._look is not None and len(self._ends) > self._seen + self._until_look:
+                self._take_look(self._look)
+            if len(self._ends) > self._block_steps:
+                self._end_block()
+            self._set_due()
         except Exception as error:
             self._ends.clear()
             self._waits.clear()
             if self._failed is None:
                 raise
             self._failed(error)
+
+    def _take_look(self, look: Callable[[Look], int]) -> None:
+        ends = np.array(self._ends[self._seen :])
+        times = np.diff(ends)
+        times = times[times > 0]
+        waited_s = math.fsum(self._waits[self._seen_waits :])
+        self._seen, self._seen_waits = len(self._ends) - 1, len(self._waits)
+        if len(times):
+            self._until_look = look(
+                Look(
+                    steps=self._steps + self._seen,
+                    ends=ends,
+                    step_s=float(np.median(times)),
+                    median_s=statistics.median(one.median_s for one in self.blocks) if self.blocks else None,
+                    wait=waited_s / float(times.sum()),
+                    drift=self._drift_now,
+                    leak=self._leak_now,
+                )
+            )
+
+    def _end_block(self) -> None:
+        """Sum up the steps since the last block, or make blocks longer."""
+        too_often = not self._steps and self._ends[-1] - self._ends[0] < _LEAST_BLOCK_S
+        if too_often and self._block_steps < _MOST_STEPS:
+            self._block_steps *= 2
+        else:
+            self._close()
 
     def _close(self) -> None:
         """Sum up the steps since the last block."""
@@ -209,6 +275,8 @@ class Followed:
         times = times[times > 0]
         times.sort()
         last, waited_s = self._ends[-1], math.fsum(self._waits)
+        self._until_look -= len(self._ends) - 1 - self._seen
+        self._seen = self._seen_waits = 0
         self._waits.clear()
         self._ends.clear()
         self._ends.append(last)
@@ -243,7 +311,13 @@ class Followed:
         if len(self.blocks) < self._next_look:
             return
         self._next_look = max(self._next_look + 1, len(self.blocks) * 3 // 2)
-        if self._leak() and not tracemalloc.is_tracing():
+        leak = self._leak()
+        size = self.blocks[0].steps
+        self._leak_now = leak / size
+        if self._look is not None:
+            medians = np.array([one.median_s for one in self.blocks])
+            self._drift_now = drift(medians) / size * DRIFT_STEPS
+        if leak and not tracemalloc.is_tracing():
             self._traces = True
             tracemalloc.start(_FRAMES)
 

@@ -37,7 +37,7 @@ from perfkit.profiling.passes.exchange import (
 from perfkit.runner.commands import FAULTHANDLER, SAFE_PATH, ended_in_words, tail_of
 from perfkit.runner.requests import ANSWER, Child, ForkServer, ForkServerLostError, start_child
 from perfkit.stats.interval import location_interval
-from perfkit.temporary import temporary_folder
+from perfkit.temporary import short_temporary, temporary_folder
 from perfkit.units import counted
 
 _CHILD = "perfkit.profiling.passes.child"
@@ -66,18 +66,20 @@ class PassLauncher:
         self, *, fork: bool = sys.platform == "linux", shared: Sequence[str] = WITH_OPTIMIZERS
     ) -> None:
         self._fork, self._shared = fork, shared
-        self._stack = contextlib.ExitStack()
+        self._stack, self._around = contextlib.ExitStack(), contextlib.ExitStack()
         self._server: ForkServer | None = None
 
     def __enter__(self) -> Self:
         """Begin to import torch in the background, where passes can be forked."""
+        self._around.enter_context(short_temporary())
         if self._fork:
             self._start_server()
         return self
 
     def __exit__(self, *_: object) -> None:
         """End the fork server."""
-        self._stack.close()
+        with self._around:
+            self._stack.close()
 
     def start(self, spec: PassSpec) -> Child[PassNews]:
         """Start a pass; raises NotMeasuredError if two fork servers in a row are lost."""

@@ -96,6 +96,7 @@ class StepFindings:
     """What the steps of a training gave, in seconds and measured order.
 
     ``balance`` is of other steps that took turns with ``step_s``; ``uncounted`` is why none were counted.
+    ``flops_type`` is the type of torch in which most FLOPs were made.
     """
 
     step_s: tuple[float, ...]
@@ -103,6 +104,7 @@ class StepFindings:
     counts: Counts | None
     seen: int
     uncounted: str | None = None
+    flops_type: str = ""
 
 
 class TrainingSteps:
@@ -175,6 +177,7 @@ class TrainingSteps:
             counts=None if counting is None else counting.found,
             seen=self._seen,
             uncounted=None if counting is None else counting.why_not,
+            flops_type="" if counting is None else counting.flops_type,
         )
 
     def _next_turn(self) -> None:
@@ -274,6 +277,7 @@ class _Counting:
 
     def __init__(self, steps: int, root: Path) -> None:
         self.found: Counts | None = None
+        self.flops_type = ""
         self.why_not: str | None = f"the training ended before {steps} steps were counted"
         self._steps, self._root = steps, root
         self._done = 0
@@ -307,6 +311,7 @@ class _Counting:
             return False
         counts = with_texts(self._watch.counts(), self._root)
         self.found, self.why_not = last_iterations(counts, _REPEATED), None
+        self.flops_type = self._watch.flops_type
         return True
 
     def pause(self) -> None:

@@ -12,6 +12,7 @@ from perfkit.agent.clock import ColdStart, DeviceMemory
 from perfkit.agent.processes import read_process, used_s, waits_for_lock, works
 from perfkit.model import Side, Status
 from perfkit.runner.lockstep.children import Child
+from perfkit.temporary import too_long_in_words
 
 # Whether calls with other inputs are made, and whether before or after those with a benchmark's own.
 Others = Literal["", "first", "last"]
@@ -359,6 +360,8 @@ class Runner:
             words = f"gave no sign of life within its limit of {self._limit_s:g} s"
             if waits_for_lock(self.child.look()):
                 words = f"{words}; {WAITS_FOR_LOCK}"
+            if too_long := too_long_in_words(self.child.log.with_suffix("")):
+                words = f"{words}; {too_long}"
             raise BenchmarkError(self.side, "timeout", words, fatal=True) from error
         except ChannelClosedError as error:
             raise BenchmarkError(self.side, "error", "", fatal=True) from error

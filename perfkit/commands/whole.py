@@ -1,0 +1,154 @@
+"""``perfkit profile --whole``: runs a program unchanged, and files every step of it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from perfkit.commands.profile_request import TORCHRUN
+from perfkit.config import Project
+from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
+from perfkit.identity import short_run_id
+from perfkit.invocation import follow_up
+from perfkit.ledger.remote import mirror_at
+from perfkit.ledger.store import Ledger
+from perfkit.profiling.passes.targets import LOADER, Target, Unit, find_step_line, resolve_target
+from perfkit.repo.commits import read_commit
+from perfkit.runner.commands import ended_in_words
+from perfkit.temporary import short_temporary, temporary_folder
+
+NO_STEP = (
+    "no step was found: no optimizer stepped, nothing went backward and no loader gave batches; name a line "
+    "that each step runs: --step-at FILE:LINE"
+)
+_MODULE = "perfkit.interface.whole"
+# Options of torchrun that take no value.
+_FLAGS = ("--standalone", "-m", "--module", "--no-python", "--no_python", "--run-path", "--run_path")
+_INTERRUPTED = 128 + signal.SIGINT
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeRequest:
+    """A target to run to its end; ``target`` may be "torchrun", with its own options in the ``arguments``."""
+
+    target: str
+    arguments: tuple[str, ...] = ()
+    ranks: int | None = None
+    step_at: str | None = None
+    ledger: str | Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeSpec:
+    """What the process of the target, or of each rank, is given; paths are absolute."""
+
+    name: str
+    target: Target
+    root: str
+    unit: Unit
+    ledger: str
+    result: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeResult:
+    """The runs of a target that were filed, none where nothing could be, and what was found in lines."""
+
+    name: str
+    runs: tuple[str, ...]
+    lines: tuple[str, ...]
+
+
+def run_whole(request: WholeRequest, *, project: Project) -> WholeResult:
+    """Run the target on this terminal, and return what was filed of it.
+
+    Raises:
+        NotMeasuredError: it failed, or no step was found; what was filed until then is in the message.
+    """
+    launcher, named, arguments = _launched(request)
+    target = resolve_target(named, project, folder=Path.cwd())
+    unit = Unit(loader=request.step_at == LOADER)
+    if request.step_at is not None and not unit.loader:
+        unit = Unit(line=find_step_line(request.step_at, Path.cwd()))
+    read_commit(project.root)
+    # The program may go to another folder. What is at a URL is written beside it.
+    ledger = str(request.ledger)
+    if mirror_at(request.ledger) is None:
+        ledger = str(Path(request.ledger).absolute())
+        Ledger(Path(ledger)).check_writable()
+    with temporary_folder() as folder:
+        file = folder / "result.json"
+        spec = WholeSpec(
+            name=Path(target.place).stem if target.is_script else target.name,
+            target=target,
+            root=str(project.root),
+            unit=unit,
+            ledger=ledger,
+            result=str(file),
+        )
+        text = msgspec.json.encode(spec).decode()
+        with short_temporary():
+            code = _run([sys.executable, *launcher, "-m", _MODULE, text, *arguments])
+        result = msgspec.json.decode(file.read_bytes(), type=WholeResult) if file.exists() else None
+    filed = "nothing was filed" if result is None else result.lines[0]
+    if result is not None and result.runs:
+        filed += f"; `{follow_up(f'perfkit ledger show {short_run_id(result.runs[-1])}')}` has what was filed"
+    if code in (_INTERRUPTED, -signal.SIGINT):
+        raise RunInterruptedError(f"{target.name} was interrupted: {filed}")
+    if code:
+        raise NotMeasuredError(f"{target.name} {ended_in_words(code)}: {filed}")
+    if result is None or not result.runs:
+        raise NotMeasuredError(filed)
+    return result
+
+
+def _launched(request: WholeRequest) -> tuple[list[str], str, tuple[str, ...]]:
+    """Return what starts the ranks, the target, and its arguments."""
+    if request.target == TORCHRUN:
+        words = request.arguments
+        at = _script_place(words)
+        if at is None:
+            raise UsageError("torchrun: no script is named; `perfkit profile --whole torchrun … train.py`")
+        if set(words[:at]) & set(_FLAGS[1:]):
+            raise UsageError("torchrun: only scripts are followed; name the file of the module")
+        return ["-m", "torch.distributed.run", *words[:at]], words[at], words[at + 1 :]
+    if request.ranks is None:
+        return [], request.target, request.arguments
+    started = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={request.ranks}"]
+    return started, request.target, request.arguments
+
+
+def _script_place(words: Sequence[str]) -> int | None:
+    at = 0
+    while at < len(words):
+        if not words[at].startswith("-"):
+            return at
+        at += 1 if "=" in words[at] or words[at] in _FLAGS else 2
+    return None
+
+
+def _run(command: Sequence[str]) -> int:
+    """Run a command on this terminal to its end, and return its code."""
+    with subprocess.Popen(command) as process, _passing_signals(process):
+        return process.wait()
+
+
+@contextlib.contextmanager
+def _passing_signals(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Leave it to the program how it ends: a terminal sends it Ctrl-C by itself."""
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: process.terminate()),
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

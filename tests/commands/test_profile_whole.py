@@ -1,0 +1,187 @@
+"""``perfkit profile --whole`` runs a script unchanged, and files every step that it makes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from forked_commands import PERFKIT, run_here
+from repositories import Repository, create_repository
+
+from perfkit.ledger.store import Ledger
+from perfkit.model import Row
+
+LOADERS = """
+import sys, time
+import torch
+from torch.utils.data import DataLoader
+
+assert __name__ == "__main__"
+epochs = int(sys.argv[1])
+model = torch.nn.Linear(4, 1)
+loader, others = (DataLoader(torch.ones(8 * steps, 4), batch_size=8) for steps in (200, 10))
+"""
+TRAINS = """
+optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for _ in range(2)]
+for epoch in range(epochs):
+    for step, values in enumerate(loader):
+        model(values).sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        if step == 100:
+            with torch.no_grad():
+                for values in others:
+                    model(values)
+                    time.sleep(0.01)
+"""
+READS = """
+for epoch in range(epochs):
+    for values in loader:
+        model(values)
+"""
+BY_HAND = """
+for step in range(200 * epochs):
+    model(torch.ones(8, 4)).sum().backward()
+    for weights in model.parameters():
+        weights.data -= 0.01 * weights.grad
+"""
+FAILS = """
+raise ValueError("too bad")
+"""
+RANKS = """
+import torch
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
+
+distributed.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(300):
+    model(torch.ones(8, 4)).sum().backward()
+    optimizer.step()
+distributed.destroy_process_group()
+"""
+
+
+WORKERS = """
+import torch
+from torch.utils.data import DataLoader
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for values in DataLoader(torch.ones(160, 4), batch_size=8, num_workers=1):
+    model(values).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Repository:
+    """Return an empty repository."""
+    return Repository(tmp_path, create_repository(tmp_path))
+
+
+def followed(project: Repository, script: str, *words: str) -> tuple[int, str, str]:
+    """Return how the command ended that follows a script, and what it printed itself."""
+    project.commit({"train.py": script, ".gitignore": "benchmarks/\n"})
+    done = run_here("profile", "--whole", *words, cwd=project.root)
+    return done.returncode, done.stdout, done.stderr
+
+
+def rows(project: Repository) -> dict[str, Row]:
+    """Return what is filed, by metric."""
+    return {row.outcome.metric.name: row for row in Ledger(project.root / "benchmarks/ledger").rows()}
+
+
+def test_a_hand_written_loop_is_filed_whole_and_evaluations_are_in_no_step(project: Repository) -> None:
+    code, printed, error = followed(project, LOADERS + TRAINS, "train.py", "--", "30")
+
+    assert 0 == code, error
+    head, *_, last = printed.splitlines()
+    assert head.startswith("train.py: ")
+    filed = rows(project)
+    all_steps = filed["all_steps"]
+    assert f"next: perfkit ledger show {all_steps.run_id[-12:]}" == last
+    assert {"arguments": "30", "batch": "8", "ranks": "1"} == all_steps.outcome.benchmark.params
+    (steps,) = re.findall(r"^(\d+) steps after that", str(all_steps.outcome.message))
+    # One of each switch between timed and watched steps is neither.
+    assert 30 * 200 - 250 - 16 == int(steps)
+    assert 200 == len(filed["step_time"].outcome.values)
+    assert filed["time in optimizer"].outcome.values
+    # An evaluation takes a tenth of a second; no step has it.
+    assert max(filed["step_time"].outcome.values) < 0.1
+    between = re.findall(r"(\d+)% of the time between steps", str(all_steps.outcome.message))
+    assert 20 < int(between[0])
+
+
+@pytest.mark.parametrize(("loop", "part"), [(READS, "forward"), (BY_HAND, "backward")])
+def test_batches_or_backward_passes_are_steps_where_there_is_no_optimizer(
+    project: Repository, loop: str, part: str
+) -> None:
+    code, printed, error = followed(project, LOADERS + loop, "train.py", "--", "2")
+
+    assert 0 == code, error
+    (steps,) = re.findall(r"^train.py: (\d+) steps, 200 timed, ", printed)
+    # It takes 20 to see that.
+    assert 360 <= int(steps) <= 381
+    assert f"time in {part}" in rows(project)
+
+
+def test_a_line_ends_steps_and_a_failure_keeps_what_was_measured(
+    project: Repository, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = LOADERS + BY_HAND + FAILS
+    line = 1 + script.splitlines().index("    model(torch.ones(8, 4)).sum().backward()")
+
+    code, printed, error = followed(project, script, "train.py", "--step-at", f"train.py:{line}", "--", "2")
+
+    assert (4, "") == (code, printed)
+    assert "ValueError: too bad" in capfd.readouterr().err
+    assert error.splitlines()[-1].startswith("perfkit: train.py ended with exit status 1: 400 steps, ")
+    assert 200 == len(rows(project)["step_time"].outcome.values)
+
+
+def test_ranks_of_torchrun_are_followed(project: Repository) -> None:
+    words = ("torchrun", "--standalone", "--nproc-per-node", "2", "train.py")
+
+    code, printed, error = followed(project, RANKS, *words)
+
+    assert 0 == code, error
+    assert "medians of 1 other rank" in printed
+    assert {"ranks": "2"} == rows(project)["time"].outcome.benchmark.params
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(("train.py",), 4), (("train.py", "--passes", "clean"), 2), (("none.py",), 2)]
+)
+def test_what_cannot_be_followed_is_one_line(project: Repository, words: tuple[str, ...], code: int) -> None:
+    found, printed, error = followed(project, "", *words)
+
+    assert (code, "") == (found, printed)
+    assert 1 == len(error.splitlines())
+    assert not rows(project)
+
+
+@pytest.mark.parametrize("words", [("--whole",), ("--passes", "clean", "--no-ledger")])
+def test_workers_do_not_hang_where_the_temporary_folder_has_a_long_path(
+    project: Repository, words: tuple[str, ...]
+) -> None:
+    project.commit({"train.py": WORKERS, ".gitignore": "benchmarks/\nprofiles/\ntmp*/\n"})
+    place = project.root / ("tmp" + "x" * 80)
+    place.mkdir()
+
+    done = subprocess.run(
+        [PERFKIT, "profile", *words, "train.py"],
+        cwd=project.root,
+        env={**os.environ, "TMPDIR": str(place)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert 0 == done.returncode, done.stderr
+    assert [] == list(place.glob("perfkit-*"))
