@@ -1,8 +1,9 @@
-"""``perfkit gate``."""
+"""``perfkit gate``, ``check`` and ``accept``."""
 
 from __future__ import annotations
 
 import itertools
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +18,8 @@ from perfkit.errors import UsageError
 if TYPE_CHECKING:
     from perfkit.commands.gate import Gated
     from perfkit.model import Side
+if TYPE_CHECKING:
+    from perfkit.commands.accept import Accepted
 
 
 _MarkdownOption = Annotated[
@@ -38,7 +41,7 @@ _CONTRADICTIONS = (
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verb."""
+    """Add the verbs."""
     app.command(
         epilog=options.examples(
             "perfkit gate",
@@ -58,6 +61,21 @@ def register(app: typer.Typer) -> None:
             "perfkit gate --base-with torch==2.12.1 --head-with torch==2.13.0",
         )
     )(gate)
+    app.command(
+        epilog=options.examples(
+            'perfkit accept bench_loss.py::test_loss --reason "Exact distances cost 4 %, wanted"',
+            'perfkit accept test_sort --reason "Gone with its feature" --commit HEAD~1',
+            'git commit -m "Compute exact distances" '
+            '--trailer "Perf-Accept: bench_loss.py::test_loss: Exact distances cost 4 %, wanted"',
+        )
+    )(accept)
+    app.command(
+        epilog=options.examples(
+            "perfkit check",
+            "perfkit check --select 'loss and not slow' --json - --quiet",
+            "perfkit check --base main --budget 120",
+        )
+    )(check)
 
 
 def gate(
@@ -295,5 +313,119 @@ def _show(gated: Gated, *, verbose: bool, markdown: Path | None, json: str | Non
         unrecorded=gated.unrecorded,
         code=gated.exit_code,
         failure=gated.failure,
+    )
+    sys.exit(gated.exit_code)
+
+
+def accept(
+    benchmark: Annotated[str, typer.Argument(help="Its node id, or as much of the end as names one.")],
+    *,
+    reason: Annotated[
+        str,
+        typer.Option("--reason", metavar="TEXT", help="Why it may pass; shown by every gate it lets pass."),
+    ],
+    commit: Annotated[str, typer.Option("--commit", metavar="REF", help="The gate's head.")] = "HEAD",
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
+) -> None:
+    """Let one finding that a gate listed pass, in later gates of its commit or of the same edits.
+
+    The newest gate of the commit counts. Another kind of finding, or a clearly worse regression, still fails.
+    The trailer "Perf-Accept: BENCHMARK: reason" in a commit's message accepts all findings of that benchmark;
+    " -- " may stand for the second ": ".
+    """
+    from perfkit.commands.accept import accept_finding
+    from perfkit.config import load_project
+
+    project = load_project(Path.cwd())
+    kept = accept_finding(
+        project=project,
+        ledger=options.ledger_at(ledger or project.ledger_place, to_read=True),
+        benchmark=benchmark,
+        reason=reason,
+        ref=commit,
+    )
+    emit(_sentence(kept), kept.acceptance, json=json)
+
+
+def _sentence(kept: Accepted) -> str:
+    from perfkit.ledger.remote import mirrored_url, shown_place
+
+    acceptance = kept.acceptance
+    ratio = f" ×{acceptance.ratio:.3f}" if acceptance.ratio else ""
+    bound = ", for the uncommitted changes that the gate measured" if acceptance.diff_hash else ""
+    if acceptance.code:
+        bound += " and for a commit of the same code"
+    shared = mirrored_url(kept.file.parent.parent)
+    place = (
+        f"{shown_place(kept.file)}: later gates on that ledger read it"
+        if shared
+        else f"{kept.file}: commit this file with your code, so that later gates read it"
+    )
+    alone = (
+        "\nIt holds for those changes alone, which are not here as they were measured: once you have"
+        " committed, run `perfkit gate` and accept what that finds."
+        if acceptance.diff_hash and not acceptance.code
+        else ""
+    )
+    what = "counters of " if acceptance.of_counts_alone else ""
+    text = f"accepted {what}{acceptance.benchmark}: {acceptance.verdict}{ratio}{bound}: {acceptance.text}"
+    if acceptance.of_counts_alone:
+        text += "; its time is not covered"
+    return f"{text}\n{place}{alone}"
+
+
+def check(
+    *,
+    base: Annotated[
+        str | None, typer.Option(metavar="REF|DIR", help="Default: as `perfkit gate` chooses it.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="TARGET", help="Compare this alone, as `perfkit gate --target`.")
+    ] = None,
+    select: options.SelectOption = None,
+    budget: Annotated[float | None, options.seconds_option("For the whole check (default: 30).")] = None,
+    repo: options.RepoOption = None,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
+) -> None:
+    """Answer in eight lines: did this change make it faster, and are its results the same?
+
+    It is a short gate of the working tree, or of HEAD. Exit code: that of the gate.
+    """
+    from perfkit.commands.check import DEFAULT_BUDGET_S, check_lines, summarise
+    from perfkit.commands.gate import GateRequest, run_gates
+    from perfkit.errors import UsageError
+    from perfkit.gating.design import Terms
+    from perfkit.gating.sides import target_benchmark
+    from perfkit.report.gate.terminal import GateProgress
+
+    options.check_rates(alpha=None, budget=budget)
+    if target is not None and select is not None:
+        raise UsageError("--target and --select contradict each other; leave one of them out")
+    project = options.project_in(repo)
+    request = GateRequest(
+        base=base,
+        head=None,
+        benchmarks=None,
+        select=select,
+        terms=Terms(budget_s=budget or DEFAULT_BUDGET_S),
+        ledger=options.ledger_at(ledger or project.ledger_place),
+        seed=0,
+        target=None if target is None else target_benchmark(target, project, folder=Path.cwd()),
+    )
+    with GateProgress(enabled=not options.is_quiet()) as progress:
+        gated = run_gates(request, "", project=project, progress=progress)
+    given = (("--base", base), ("--target", target), ("--select", select))
+    again = " ".join(["perfkit check", *(f"{name} {shlex.quote(text)}" for name, text in given if text)])
+    found = summarise(gated.report, code=gated.exit_code, again=again)
+    emit(
+        "\n".join(check_lines(found)),
+        found,
+        json=json,
+        unrecorded=gated.unrecorded,
+        code=gated.exit_code,
+        failure=gated.failure,
+        indent=0,
     )
     sys.exit(gated.exit_code)

@@ -1,4 +1,4 @@
-"""``perfkit history``."""
+"""``perfkit history``, ``compare`` and ``log``: what recorded runs show."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from perfkit.cli import options
 from perfkit.cli.output import emit, stages
+from perfkit.errors import UsageError
 
 
 class _ShowsByDefault(TyperGroup):
@@ -42,8 +43,16 @@ _SUBJECT = typer.Argument(
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verb."""
+    """Add the verbs."""
     app.add_typer(_history, name="history")
+    app.command(
+        epilog=options.examples(
+            "perfkit compare v1.2 HEAD",
+            "perfkit compare HEAD~5 HEAD --margin 5%",
+            "perfkit compare main feature --json - | jq .exit_code",
+        )
+    )(compare)
+    app.add_typer(_log, name="log")
 
 
 @_history.command(
@@ -136,3 +145,88 @@ def _state(subject: str, state: Any, reason: str, ledger: str | None, json: str 
     kept = shown_place(stated.file) if shared else f"{stated.file}: commit this file with your code"
     text = f"{stated.state.subject}: {state}\n{kept}"
     emit(text, stated.state, json=json)
+
+
+def compare(
+    base: Annotated[str, typer.Argument(metavar="BASE", help="A commit that the ledger has times of.")],
+    head: Annotated[str, typer.Argument(metavar="HEAD", help="Another one; ratios are head / base.")],
+    *,
+    margin: options.MarginOption = None,
+    alpha: options.AlphaOption = None,
+    repo: options.RepoOption = None,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
+) -> None:
+    """Compare two commits by the runs that the ledger already has; nothing is measured.
+
+    Each commit needs three sessions, an hour or more apart; intervals are widened by how much these differ.
+    Exit code: 0 pass, 1 regressed, 3 inconclusive, 4 something has no times.
+    """
+    from perfkit.commands.compare import run_compare
+    from perfkit.report.gate.terminal import compare_decision, compare_view
+
+    options.check_rates(alpha=alpha)
+    project = options.project_in(repo)
+    share, place = options.margin_share(margin), options.ledger_at(ledger or project.ledger_place)
+    with stages(only_drawn=True) as progress:
+        progress.info("reading the ledger")
+        report = run_compare(base, head, margin=share, alpha=alpha, ledger=place, project=project)
+    emit(compare_view(report), report, json=json, verdict=compare_decision(report))
+    sys.exit(report.exit_code)
+
+
+_log = typer.Typer(
+    invoke_without_command=True,
+    epilog=options.examples(
+        "perfkit log", "perfkit log --check", 'perfkit log note HEAD "Vectorised the triplet loss"'
+    ),
+)
+
+
+@_log.callback()
+def log(
+    context: typer.Context,
+    *,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit 1 if the file differs from the ledger.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: perf_log.md.")] = None,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
+) -> None:
+    """Render the perf-change log: a row per commit with (mean, sd) of each configured benchmark."""
+    command = context.invoked_subcommand
+    if command is not None:
+        given = {"--check": check, "--out": out, "--ledger": ledger, "--json": json}
+        for option in (option for option, value in given.items() if value):
+            raise UsageError(
+                f"{option} belongs behind the command, or to `perfkit log` alone;"
+                f" see `perfkit log {command} --help`"
+            )
+        return
+    from perfkit.commands.log import render_log
+    from perfkit.config import load_project
+
+    project = load_project(Path.cwd())
+    file = out or project.path(project.config.log.file)
+    rows = options.ledger_at(ledger or project.ledger_place, to_read=True)
+    with stages(only_drawn=True) as progress:
+        progress.info("reading the ledger")
+        result = render_log(project=project, ledger=rows, file=file, check=check)
+    entries = sum(len(table.entries) for table in result.log.tables)
+    text = f"{file}: {entries} rows, {'written' if result.changed else 'up to date'}"
+    emit(text, result.log, json=json)
+
+
+@_log.command(epilog=options.examples('perfkit log note 1a2b3c4 "Reused the distance matrix in the metrics"'))
+def note(
+    commit: str, text: str, *, ledger: options.LedgerOption = None, json: options.JsonOption = None
+) -> None:
+    """Describe a commit in your own words; the log shows it in place of the commit's subject."""
+    from perfkit.commands.log import note_commit
+    from perfkit.config import load_project
+
+    project = load_project(Path.cwd())
+    place = options.ledger_at(ledger or project.ledger_place)
+    kept = note_commit(project=project, ledger=place, ref=commit, text=text)
+    emit(f"{kept.commit[:10]}: {kept.text}", kept, json=json)

@@ -35,7 +35,6 @@ from perfkit.model import (
 from perfkit.model.counters import count_outcomes
 from perfkit.model.readings import RESIDUAL
 from perfkit.profiling.passes.follow import DRIFT_STEPS, Followed, Look, RunFindings
-from perfkit.profiling.passes.peak import measure_peak
 from perfkit.profiling.passes.periods import BatchWork, work_of
 from perfkit.profiling.passes.rank_waits import RankWaits, SlowRank, steps_apart
 from perfkit.profiling.passes.target_code import OwnCode, find_own_code
@@ -44,11 +43,12 @@ from perfkit.profiling.passes.training import (
     StepPlan,
     TrainingSteps,
     exchange_medians,
+    measure_peak,
     rank_and_ranks,
     rounds,
 )
 from perfkit.repo.commits import read_commit
-from perfkit.report.live_line import LiveLine
+from perfkit.report.console import LiveLine
 from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.units import counted, human_bytes, human_calls, human_percent, human_seconds
 

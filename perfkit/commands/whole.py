@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from perfkit.commands.profile_request import TORCHRUN
+from perfkit.commands.profile import TORCHRUN
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
 from perfkit.identity import short_run_id

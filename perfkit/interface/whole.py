@@ -13,10 +13,10 @@ import msgspec
 
 from perfkit.commands.training import TrainingRecord
 from perfkit.commands.whole import NO_STEP, WholeResult, WholeSpec
+from perfkit.profiling.passes.follow import WholeSteps
 from perfkit.profiling.passes.meter import import_torch
 from perfkit.profiling.passes.targets import marked_code
 from perfkit.profiling.passes.training import StepPlan
-from perfkit.profiling.passes.whole import WholeSteps
 from perfkit.runner.targets import load_target, prepare_process
 
 _TERMINATED = 128 + signal.SIGTERM

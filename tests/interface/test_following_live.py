@@ -15,13 +15,13 @@ import time
 from pathlib import Path
 
 import pytest
-from perfkit.profiling.passes.ranks import free_port
 from repositories import Repository
 
 import perfkit
 from perfkit.commands.training import PEAK_VARIABLE, UTILISATION
 from perfkit.ledger.store import Ledger
 from perfkit.model import STEP_TIME
+from perfkit.profiling.passes.launch import free_port
 
 LEDGER = Path("benchmarks/ledger")
 LOOP = """
