@@ -20,7 +20,8 @@ from perfkit.errors import (
     RepositoryError,
     UsageError,
 )
-from perfkit.identity import utc_now
+from perfkit.identity import short_run_id, utc_now
+from perfkit.invocation import follow_up
 from perfkit.ledger.annotations import KeptState, keep_state, read_states
 from perfkit.ledger.history.alarms import find_drifts, find_gate_drifts, find_rises, find_silences
 from perfkit.ledger.history.change_points import (
@@ -60,6 +61,7 @@ from perfkit.repo.commits import (
 from perfkit.repo.git import author_name, reading_only
 from perfkit.repo.sides import default_base
 from perfkit.repo.source import marked_benchmarks
+from perfkit.report.history import short_sha
 from perfkit.stats.change_points import SHORTEST
 from perfkit.units import counted
 
@@ -190,7 +192,10 @@ class Histories:
             environments={name: one.facts for name, one in found.environments.items()},
             noise=_noise(trends, points, drifts),
             dirty_runs=len(found.dirty_runs),
-            notes=tuple(_notes(commits.values(), len(found.dirty_runs))),
+            notes=(
+                *_notes_on_gate(kept, gates, found.files),
+                *_notes(commits.values(), len(found.dirty_runs)),
+            ),
         )
         return _only(whole, meant) if request.benchmarks else whole
 
@@ -405,6 +410,22 @@ def _noise(
 def _with_state(point: ChangePoint, states: Mapping[str, KeptState]) -> ChangePoint:
     kept = states.get(point.point_id) or states.get(point.shift)
     return point if kept is None else replace(point, state=kept.state, reason=kept.reason)
+
+
+def _notes_on_gate(kept: Ledger, gates: Sequence[Trend], files: Mapping[str, str]) -> Iterator[str]:
+    """Yield what the newest gate found to be slower: a history needs many runs to find it itself."""
+    times = {(at, run): one for one in gates for at, run in zip(one.recorded_at, one.run_ids, strict=True)}
+    if not times:
+        return
+    (_, run) = newest = max(times)
+    trend = times[newest]
+    base, *_, head = (trend.commits[place] for place in places_by_run(trend)[run])
+    verdicts = kept.verdicts_of_gate(run, files[run])
+    slower = sum(verdict == "REGRESSED" for verdict in verdicts.values())
+    if slower:
+        found = f"{slower} of {counted(len(verdicts), 'benchmark')} slower"
+        judged = follow_up(f"perfkit ledger judge {short_run_id(run)}")
+        yield f"the newest gate, {short_sha(base)}..{short_sha(head)}, found {found}: `{judged}`"
 
 
 def _notes(commits: Collection[CommitFacts], dirty_runs: int) -> Iterator[str]:

@@ -91,6 +91,10 @@ _NO_FAILURES = """
 SELECT DISTINCT run_id, benchmark FROM ledger
 WHERE status <> 'ok' AND map_extract(policy, 'verdict')[1] IN ('NEW', 'MISSING', 'CHANGED', 'SKIPPED')
 """
+_VERDICTS = f"""
+SELECT benchmark, any_value(policy['verdict']) FROM ledger
+WHERE run_id = $run AND metric = '{WALL_TIME.name}' GROUP BY benchmark
+"""
 _FACTS = """
 SELECT DISTINCT ON (run_id) run_id, machine_id, machine, env_id, env FROM ledger
 WHERE list_contains($runs, run_id) ORDER BY run_id, filename, file_row_number
@@ -524,6 +528,10 @@ class Ledger:
             )
             for run, machine_id, machine, env_id, env in found
         }
+
+    def verdicts_of_gate(self, run: str, file: str) -> dict[str, str | None]:
+        """Return the verdict on the time of each benchmark in a gate, which is in a file."""
+        return dict(self._questions.ask(_VERDICTS, within={file}, run=run))
 
     def overlays_of_runs(self, files: Mapping[str, str]) -> dict[str, str | None]:
         """Return the commit of benchmark files that was laid over each run, given with its file."""

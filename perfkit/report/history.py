@@ -39,6 +39,8 @@ _SHA_DIGITS = 10
 _ALMOST_NEVER, _HARDLY = 1e-6, 0.0005
 # A clear change point has this many runs after it.
 _RUNS_OF_A_STEP = 6
+# It has as many before it; fewer cannot be distinguished from scatter.
+RUNS_TO_JUDGE = 2 * _RUNS_OF_A_STEP
 # This many commits of a change point are named.
 _MOST_SUSPECTS, _MOST_ACQUITTED = 4, 3
 
@@ -351,7 +353,11 @@ def history_verdict(report: HistoryReport) -> str:
     where = (
         f"in {counted(runs, 'run')} of {counted(len({one.benchmark for one in report.trends}), 'benchmark')}"
     )
-    return f"{found}, {where}." if found else f"Nothing to look at: no open change point {where}."
+    if found:
+        return f"{found}, {where}."
+    if all(len(one) < RUNS_TO_JUDGE and not one.metric.exact for one in report.trends):
+        return f"Too few runs to find changes, which need {RUNS_TO_JUDGE} of a benchmark: {where[3:]}."
+    return f"Nothing to look at: no open change point {where}."
 
 
 def _open(points: Iterable[ChangePoint]) -> list[ChangePoint]:

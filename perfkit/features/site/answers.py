@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from perfkit.features.site.series import (
-    RUNS_TO_JUDGE,
     Border,
     Series,
     State,
@@ -16,7 +15,7 @@ from perfkit.features.site.series import (
 )
 from perfkit.model.history import ChangePoint, CommitFacts
 from perfkit.report import history as wording
-from perfkit.report.history import short_sha
+from perfkit.report.history import RUNS_TO_JUDGE, short_sha
 from perfkit.units import counted
 
 Commits = Mapping[str, CommitFacts]

@@ -16,7 +16,6 @@ from urllib.parse import quote
 from perfkit.features.site.answers import Answer, answer_of, judged_of, more_runs, verdict_line
 from perfkit.features.site.series import (
     ALARMS,
-    RUNS_TO_JUDGE,
     GateFinding,
     GateSummary,
     Kind,
@@ -45,7 +44,7 @@ from perfkit.report.change_log import slug_of, trend_name
 from perfkit.report.chart import DARK, LIGHT, PART_COLOURS, REST_COLOUR, Sparkline, trend_chart
 from perfkit.report.console import visible
 from perfkit.report.gate.wording import shown
-from perfkit.report.history import short_sha
+from perfkit.report.history import RUNS_TO_JUDGE, short_sha
 from perfkit.report.names import short_names
 from perfkit.units import counted, human_percent, human_seconds
 

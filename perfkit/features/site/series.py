@@ -31,6 +31,7 @@ from perfkit.report.change_log import slug_of
 from perfkit.report.chart import ShownTrend, Sparkline, sparkline
 from perfkit.report.console import visible
 from perfkit.report.history import (
+    RUNS_TO_JUDGE,
     change_text,
     commit_date,
     direction_word,
@@ -132,8 +133,6 @@ Kind = Literal[
 ]
 # Those that somebody should look at, the most urgent first.
 ALARMS: tuple[Kind, ...] = ("worse", "drift", "silent", "unclear")
-# A step has six runs on either side; fewer cannot be distinguished from scatter.
-RUNS_TO_JUDGE = 12
 # A level is back where it was within this share of it.
 _BACK = 0.02
 # The heat map colours a change that is so many times what two runs of identical code differ by.
