@@ -292,11 +292,11 @@ class Forecast:
         """
         text = (
             f"{number} of {counted(of, 'benchmark')} {'was' if number == 1 else 'were'} not reached, since"
-            f" the budget of {human_seconds(budget_s)} was over before"
+            f" the budget of {human_seconds(budget_s)} was over"
         )
         if not any(self.costs_s):
             # No launch has shown what they take.
-            return f"{text} any launch"
+            return f"{text} before any launch"
         if changed is not None:
             left = (
                 f"{changed} of them {'was' if changed == 1 else 'were'} not"

@@ -119,5 +119,5 @@ def test_the_end_states_what_was_not_reached_and_what_that_takes() -> None:
     forecast = Forecast(costs_s=[10.0, 10.0], left_s=1.0)
 
     assert (
-        "2 of 9 benchmarks were not reached, since the budget of 60.0 s was over before"
+        "2 of 9 benchmarks were not reached, since the budget of 60.0 s was over"
     ) == forecast.not_reached(2, of=9, changed=None, budget_s=60.0)

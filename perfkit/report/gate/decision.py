@@ -350,8 +350,11 @@ def _other_results(report: Report, names: Names) -> str:
         if one.verdict not in ("IMPROVED", "OTHER RESULT")
         and any(doubt.kind == "other result" for doubt in one.doubts)
     ]
-    named = _named(others, names, lambda one: f" ({wording.doubts_text(one)})")
-    return f"Other results: {named}." if others else ""
+    if not others:
+        return ""
+    more = f", and {len(others) - 1} more" if len(others) > 1 else ""
+    named = _named(others[:1], names, lambda one: f" ({wording.doubts_text(one)})")
+    return f"Other results: {f'{named}{more}' if named else counted(len(others), 'benchmark')}."
 
 
 def _work_before(report: Report, names: Names) -> str:

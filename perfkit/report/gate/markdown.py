@@ -55,6 +55,8 @@ _SIDES = "Base is the code before this change, head the code with it."
 _LONG_TABLE = 10
 # This many remarks on benchmarks stand open.
 _MOST_OPEN = 3
+# A command accepts so many findings at most.
+_MOST_ACCEPTED = 3
 _LINE_BREAK = "\\\n"
 # A picture of fewer runs shows nothing.
 _FEWEST_BARS = 5
@@ -137,13 +139,16 @@ def _next_step(report: GateReport) -> str:
         mend = "fix it and push again"
     names = short_names(one.benchmark.name for one in report.comparisons)
     left = f" Still undecided: {escape(rest)}." if (rest := left_open(report, names)) else ""
-    text, command = f"**What to do:** do not merge yet: {mend}.{left}", _accepting_command(report)
+    text, meant = f"**What to do:** do not merge yet: {mend}.{left}", _acceptable(report)
     if search := package_search(report):
         return _LINE_BREAK.join((text, "Which package it was:", code(search)))
-    if command is None:
+    if not meant:
         return text
     here = "" if report.head.dirty else " (where the gate ran, `perfkit accept` does the same)"
-    return _LINE_BREAK.join((text, f"{accept}{here}:", code(command)))
+    more = len(meant) - _MOST_ACCEPTED
+    others = f", and likewise {counted(more, 'other')}" if more > 0 else ""
+    command = code(_accepting_command(report, meant[:_MOST_ACCEPTED]))
+    return _LINE_BREAK.join((text, f"{accept}{others}{here}:", command))
 
 
 def _first_part(report: GateReport) -> Part | None:
@@ -162,17 +167,18 @@ def _place_of(part: Part) -> str:
     return f"{escape(part.name)}, {code(part.place)}{through}"
 
 
-def _accepting_command(report: GateReport) -> str | None:
-    """Return a command that accepts all findings, None where nothing can be accepted."""
+def _acceptable(report: GateReport) -> list[str]:
+    """Return the names by which findings can be accepted."""
     found = [
         one.benchmark.name for one in wording.in_order(report.comparisons) if wording.accept_command(one, "")
     ]
     found += [one.benchmark.name for one in report.exact if wording.decides(one) and one.verdict in COUNTED]
     timed, counts = (one.benchmark.name for one in report.comparisons), report.exact
     names = short_names((*timed, *(one.benchmark.name for one in counts)))
-    meant = list(dict.fromkeys(names[name] for name in found))
-    if not meant or not wording.can_accept(report):
-        return None
+    return list(dict.fromkeys(names[name] for name in found)) if wording.can_accept(report) else []
+
+
+def _accepting_command(report: GateReport, meant: Sequence[str]) -> str:
     if report.head.dirty:
         return " && ".join(map(wording.accept_line, meant))
     trailers = " ".join(f"--trailer {shlex.quote(f'Perf-Accept: {name}: REASON')}" for name in meant)

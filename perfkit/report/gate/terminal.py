@@ -144,7 +144,8 @@ def _short_details(one: Comparison, *, doubts: bool) -> Sequence[str]:
     if one.estimate is None:
         return wording.details(one)
     more_cpu = [f"MORE CPU TIME ×{one.cpu_ratio:.2g}"] if doubts and one.costs_more_cpu else []
-    doubt = wording.doubts_text(one) if doubts else ""
+    # A line of the decision has what became no faster and gives another result.
+    doubt = wording.doubts_text(one) if doubts and one.verdict in ("IMPROVED", "OTHER RESULT") else ""
     return [*more_cpu, *filter(None, [doubt]), *wording.standing(one)]
 
 

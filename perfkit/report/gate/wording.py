@@ -139,10 +139,12 @@ def interval_text(estimate: Estimate | None) -> str:
     if estimate is None:
         return "-"
     if _is_factor(estimate):
-        factors = _low_factor(estimate), _high_factor(estimate)
-        return UNKNOWN if set(factors) == {UNKNOWN} else " to ".join(factors)
-    low, high = _limits(estimate)
-    return f"{_signed(low)} to {_signed(high)} %"
+        low, high = _low_factor(estimate), _high_factor(estimate)
+        if high == UNKNOWN:
+            return UNKNOWN if low == UNKNOWN else f"{low} or more"
+        return f"{high} or less" if low == UNKNOWN else f"{low} to {high}"
+    least, most = _limits(estimate)
+    return f"{_signed(least)} to {_signed(most)} %"
 
 
 def slower_text(estimate: Estimate | None) -> str:
@@ -152,7 +154,7 @@ def slower_text(estimate: Estimate | None) -> str:
     if estimate.ratio >= _LARGEST_SLOWER or _is_factor(estimate):
         limits = f"between {estimate.low:.1f} and {estimate.high:.1f} times"
         if _high_factor(estimate) == UNKNOWN:
-            limits = f"at least {estimate.low:.1f} times, at most unknown"
+            limits = f"at least {estimate.low:.1f} times"
         return f"{estimate.ratio:.1f} times as slow ({limits})"
     low, high = _limits(estimate)
     return f"{100 * (estimate.ratio - 1):.1f} % slower (between {low:.1f} and {high:.1f} %)"
