@@ -415,11 +415,8 @@ def _of_same_counts(one: Comparison, estimate: Estimate, metric: str) -> Disagre
     if one.verdict not in ("REGRESSED", "IMPROVED"):
         return None
     noun, unseen = _COSTS[metric]
-    cause, more, less = "the machine, a library or the cache", "more work", "less work"
-    if unseen:
-        cause, more, less = f"the machine, a library, the cache{unseen}", f"more {noun}", f"fewer {noun}"
-    ruled_out = more if one.verdict == "REGRESSED" else less
-    text = f"the same counts, {_change(estimate)}: {cause}, not {ruled_out}"
+    cause = f"the machine, a library, the cache{unseen}" if unseen else "the machine, a library or the cache"
+    text = f"as many {noun} as before, {_change(estimate)}: {cause}"
     return Disagreement(benchmark=one.benchmark.name, sentence=text, same_counts=True)
 
 

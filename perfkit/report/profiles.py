@@ -325,7 +325,8 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
         # A function that calls all the others is no place to change.
         inner = [one for one in reading.functions if one.cumulative_s < _NEARLY_ALL * reading.total_s]
         slowest = sorted(inner or reading.functions, key=attrgetter("cumulative_s"), reverse=True)
-        title = f"own code, means under cProfile ({human_seconds(reading.total_s)})"
+        slowed = f" (×{reading.total_s / main.total_s:.1f} as long)" if main.total_s else ""
+        title = f"own code under cProfile{slowed}"
         table = _time_table(title, slowest[:_FEW_STEPS], "cumulative_s", reading)
     more = f" (and {counted(len(found) - 1, 'other warning')})" if len(found) > 1 else ""
     saved = next((name for name in summary.artifacts if name == f"{summary.name}.json"), None)
@@ -510,9 +511,12 @@ def _bound(main: PassSummary, balance: Balance) -> str:
     loader_s = balance.loader_s or (None if main.data_workers else wait_s)
     if not loader_s or model_s <= 0:
         return ""
-    word = "input-bound" if loader_s > model_s else "not input-bound"
     delivered, taken = f"{human_calls(each / loader_s)} samples/s", human_calls(each / model_s)
-    return f"{word}: the loader could deliver {delivered}, the model takes {taken} samples/s"
+    found = f"could deliver {delivered}, the model takes {taken} samples/s"
+    if loader_s > model_s:
+        return f"input-bound: the loader {found}"
+    between = "" if main.data_workers else "; without workers it makes each batch between two steps"
+    return f"the loader is fast enough: it {found}{between}"
 
 
 def _hook_cost(balance: Balance) -> str:

@@ -193,6 +193,18 @@ def _of_kind(series: Series, state: State, commits: Commits, words: str, selecti
         )
     if state.kind == "undone":
         return Answer(changed=f"Not lastingly: {words}, after a change that is over.", to_do="Nothing.")
+    return _of_steady(series, commits)
+
+
+def _of_steady(series: Series, commits: Commits) -> Answer:
+    """Return the answers of a series in which nothing was found; a new environment needs runs of its own."""
+    border, needed = series.border, RUNS_TO_JUDGE // 2
+    if border is not None and border.runs_after < needed:
+        runs = f"{border.runs_after} of the {needed} runs that it takes"
+        return Answer(
+            changed=f"Not known since the environment changed ({runs}); steady before that.",
+            to_do="Wait for more runs.",
+        )
     since = wording.commit_date(series.trends[series.order[0][0]].commits[series.order[0][1]], commits)
     return Answer(
         changed=f"No: steady in {counted(len(series.last[0]), 'run')}{f' since {since}' if since else ''}.",

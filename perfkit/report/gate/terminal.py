@@ -152,7 +152,14 @@ def _short_details(one: Comparison, *, doubts: bool) -> Sequence[str]:
 def _rest(rest: Sequence[Comparison], names: Mapping[str, str], *, after: bool) -> str:
     """Return how many benchmarks there are besides those of a table, and the names of a few."""
     text = f"{'others: ' if after else ''}{_kinds(Counter(one.verdict for one in rest))}"
-    named = f"{text} ({', '.join(names[one.benchmark.name] for one in rest)})"
+    by_verdict: dict[Verdict, list[str]] = {}
+    for one in rest:
+        by_verdict.setdefault(one.verdict, []).append(names[one.benchmark.name])
+    groups = sorted(by_verdict.items(), key=lambda group: -len(group[1]))
+    named = ", ".join(
+        f"{len(those)} {wording.shown(verdict)} ({', '.join(those)})" for verdict, those in groups
+    )
+    named = f"{'others: ' if after else ''}{named}"
     return named if len(rest) <= _MOST_NAMED and cell_len(named) <= WHOLE_COLUMNS else text
 
 

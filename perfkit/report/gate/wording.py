@@ -70,10 +70,18 @@ _LINE = re.compile(r"\.(py|ipynb):\d+$")
 def in_order(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Return comparisons sorted by verdict, REGRESSED first, and within a verdict those that decide first.
 
+    Of those that regressed the slowest come first.
+
     Those of SAME CODE are left out: a sentence counts them.
     """
     shown = [found for found in comparisons if found.verdict != "SAME CODE"]
-    return sorted(shown, key=lambda found: (_ORDER.index(found.verdict), not decides(found)))
+
+    def slowest_first(found: Comparison) -> float:
+        return -found.estimate.ratio if found.verdict == "REGRESSED" and found.estimate else 0.0
+
+    return sorted(
+        shown, key=lambda found: (_ORDER.index(found.verdict), not decides(found), slowest_first(found))
+    )
 
 
 def benchmarks_of(comparisons: Sequence[Comparison]) -> list[Comparison]:
@@ -278,6 +286,8 @@ def standing(comparison: Comparison) -> list[str]:
 
 def _remark(doubt: Doubt, verdict: Verdict) -> str | None:
     """Return a doubt in words; that a result is not known matters of a gain alone."""
+    if doubt.kind == "other result" and verdict not in ("IMPROVED", "OTHER RESULT"):
+        return f"also {doubt.text}"
     if doubt.kind != "not compared":
         return doubt.text
     return f"result not compared: {doubt.text}" if verdict == "IMPROVED" else None
