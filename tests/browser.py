@@ -73,8 +73,11 @@ class Page:
 
     def click(self, selector: str, x: float | None = None, y: float | None = None) -> None:
         """Click an element in its middle, or so many pixels from its left and its top."""
+        # What a key has just hidden or shown moves the page once more as it is drawn.
         self.run(
-            "document.querySelector(a[0]).scrollIntoView({block: 'center', behavior: 'instant'})", selector
+            "document.querySelector(a[0]).scrollIntoView({block: 'center', behavior: 'instant'});"
+            " await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));",
+            selector,
         )
         left, top, width, height = self.run(
             "const b = document.querySelector(a[0]).getBoundingClientRect();"

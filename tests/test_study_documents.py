@@ -303,9 +303,9 @@ def test_five_rows_rest_on_five_launches_each(committed_ledger: Path, repository
     assert {"commit"} == {repository.git.cat_file("-t", sha) for sha in compared}
 
 
-def test_the_page_on_trainings_has_the_outcomes_of_why() -> None:
+def test_the_page_on_claims_has_the_outcomes_of_why() -> None:
     found = json.loads((ROOT / "benchmarks/why/outcomes.json").read_text())
-    text = " ".join((ROOT / "docs/training.md").read_text().split())
+    text = " ".join((ROOT / "docs/claims.md").read_text().split())
     named, within = (sum(one[key] for one in found) for key in ("named_first", "within"))
 
     assert 20 == len(found)
