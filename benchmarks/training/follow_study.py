@@ -28,7 +28,9 @@ import perfkit
 from perfkit.profiling.passes.follow import DRIFT_STEPS, Followed, RunFindings
 from perfkit.profiling.passes.target_code import OwnCode
 
-_STEPS, _TURN, _SPIN, _SET_UP = 100_000, 10, 70_000, 20
+_STEPS, _TURN, _SET_UP = 100_000, 10, 20
+# A step turns an empty loop for so long.
+_STEP_S = 1e-3
 # The level of simulated steps wanders from block to block.
 _LEVEL_STEPS = 500
 # Groups of turns, and the quantile of Student's t for their mean.
@@ -81,9 +83,10 @@ def cost(steps: int) -> str:
         sides: tuple[Iterator[int], ...] = (iter(range(steps)), followed)
         took: tuple[list[tuple[int, int]], ...] = ([], [])
         memory, process = [], psutil.Process()
+        turns = _turns_of_a_step()
         for turn in range(steps // _TURN):
             for side in (0, 1) if turn % 2 else (1, 0):
-                took[side].append(_take_turn(sides[side]))
+                took[side].append(_take_turn(sides[side], turns))
             memory.append(process.memory_info().rss)
     plain, with_hooks = (np.array(side, dtype=float) for side in took)
     groups = np.array_split(with_hooks - plain, _GROUPS)
@@ -99,12 +102,24 @@ def cost(steps: int) -> str:
     )
 
 
-def _take_turn(steps: Iterator[int]) -> tuple[int, int]:
+def _turns_of_a_step() -> int:
+    """Return how many turns of an empty loop a step has."""
+    tried = 20_000
+    took_s = []
+    for _ in range(50):
+        begun = time.process_time()
+        for _ in range(tried):
+            pass
+        took_s.append(time.process_time() - begun)
+    return round(tried * _STEP_S / min(took_s))
+
+
+def _take_turn(steps: Iterator[int], turns: int) -> tuple[int, int]:
     """Make some steps; return the processor time that they took, and that between them, in ns."""
     between, begun = 0, (ended := time.process_time_ns())
     for _ in islice(steps, _TURN):
         between += time.process_time_ns() - ended
-        for _ in range(_SPIN):
+        for _ in range(turns):
             pass
         ended = time.process_time_ns()
     return ended - begun, between
