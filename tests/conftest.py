@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 from repositories import Repository, create_repository
 
+from perfkit.invocation import keep_ledger
 from perfkit.profiling.passes.launch import PassLauncher
 from perfkit.runner.lockstep import launcher as launcher_module
 
@@ -110,6 +111,12 @@ def _one_fork_server_at_once() -> Iterator[None]:
 def _no_claimed_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the caller's PERFKIT_COMMIT out of the tests."""
     monkeypatch.delenv("PERFKIT_COMMIT", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _no_ledger_of_other_commands() -> None:
+    """Keep the --ledger of commands that ran in this process out of what is printed next."""
+    keep_ledger(None)
 
 
 @pytest.fixture
