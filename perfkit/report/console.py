@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _PIPE_COLUMNS = 100
 # What has a terminal go to the beginning of a line and erase it (EL).
-_LINE_AWAY = "\r\x1b[2K"
+_LINE_AWAY = "\r\x1b[K"
 _ANY_TEXT = "perfkit.any-text"
 # What stands for characters that an encoding lacks; a question mark stands for all others.
 _SPELLED = str.maketrans(
@@ -196,9 +196,8 @@ def _plain(view: RenderableType) -> RenderableType:
     return Text(view) if isinstance(view, str) else view
 
 
-_AWAY = "\r\x1b[K"
 # Some terminals do not know how wide they are.
-_COLUMNS = 80
+_UNKNOWN_COLUMNS = 80
 
 
 class LiveLine:
@@ -231,7 +230,7 @@ class LiveLine:
             if not self.is_possible:
                 return
             self._take_away()
-            columns = os.get_terminal_size(sys.stderr.fileno()).columns or _COLUMNS
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns or _UNKNOWN_COLUMNS
             line = visible(text)[: columns - 1]
             if not self._bars():
                 self.clear()
@@ -249,7 +248,7 @@ class LiveLine:
             if bar is not None:
                 if not _others(bar):
                     # Bars that have ended have left the cursor in this line.
-                    sys.stderr.write(_AWAY)
+                    sys.stderr.write(_LINE_AWAY)
                 bar.close()
                 sys.stderr.write("\r")
 
@@ -287,7 +286,7 @@ class LiveLine:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and isinstance(vars(stream).get("write"), functools.partial):
                 del vars(stream)["write"]
-        sys.stderr.write(_AWAY)
+        sys.stderr.write(_LINE_AWAY)
         sys.stderr.flush()
 
 

@@ -9,7 +9,7 @@ from rendered import rendered
 from synthetic import START, build_row
 
 from perfkit.model import RunSummary
-from perfkit.report.console import visible_console
+from perfkit.report.console import as_text, visible_console
 from perfkit.report.ledger import rows_table, runs_table
 from perfkit.report.names import BrokenName, NamedTable, broken, fitted
 
@@ -89,3 +89,9 @@ def test_brackets_and_failures_stand_as_they_are() -> None:
     assert "\nb.py::test_a[red/5]" in text
     assert "b.py::test_b: no" in text
     assert ["2", "500", "ms", "0", "s", "500", "ms"] == text.splitlines()[3].split()[1:]
+
+
+def test_a_view_in_a_notebook_is_as_wide_as_in_a_pipe() -> None:
+    words = " ".join(["word"] * 60)
+
+    assert 80 < max(len(line.rstrip()) for line in as_text(words).splitlines()) <= 100
