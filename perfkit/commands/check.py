@@ -221,7 +221,7 @@ def _next(
     if step:
         return f"{step}: {command}" if command else step
     if verdict in ("other result", "doubtful", "not measured"):
-        return f"read the whole report: {follow_up(f'perfkit ledger judge {report.run_id[-8:]}')}"
+        return f"read the whole report: {follow_up(f'perfkit ledger judge {wording.run_text(report)}')}"
     return ""
 
 

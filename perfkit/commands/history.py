@@ -97,6 +97,7 @@ class Histories:
         self.project, self.place, self.ledger = project, place, Ledger(place)
         self.commits_between = functools.cache(functools.partial(commits_between, project.root))
         self.changes_code = functools.cache(functools.partial(_changes_code, project))
+        self.verdicts_of_gate = functools.cache(self.ledger.verdicts_of_gate)
 
     @functools.cached_property
     def base(self) -> str | None:
@@ -193,7 +194,7 @@ class Histories:
             noise=_noise(trends, points, drifts),
             dirty_runs=len(found.dirty_runs),
             notes=(
-                *_notes_on_gate(kept, gates, found.files),
+                *_notes_on_gate(self.verdicts_of_gate, gates, found.files),
                 *_notes(commits.values(), len(found.dirty_runs)),
             ),
         )
@@ -412,7 +413,11 @@ def _with_state(point: ChangePoint, states: Mapping[str, KeptState]) -> ChangePo
     return point if kept is None else replace(point, state=kept.state, reason=kept.reason)
 
 
-def _notes_on_gate(kept: Ledger, gates: Sequence[Trend], files: Mapping[str, str]) -> Iterator[str]:
+def _notes_on_gate(
+    verdicts_of: Callable[[str, str], Mapping[str, str | None]],
+    gates: Sequence[Trend],
+    files: Mapping[str, str],
+) -> Iterator[str]:
     """Yield what the newest gate found to be slower: a history needs many runs to find it itself."""
     times = {(at, run): one for one in gates for at, run in zip(one.recorded_at, one.run_ids, strict=True)}
     if not times:
@@ -420,7 +425,7 @@ def _notes_on_gate(kept: Ledger, gates: Sequence[Trend], files: Mapping[str, str
     (_, run) = newest = max(times)
     trend = times[newest]
     base, *_, head = (trend.commits[place] for place in places_by_run(trend)[run])
-    verdicts = kept.verdicts_of_gate(run, files[run])
+    verdicts = verdicts_of(run, files[run])
     slower = sum(verdict == "REGRESSED" for verdict in verdicts.values())
     if slower:
         found = f"{slower} of {counted(len(verdicts), 'benchmark')} slower"

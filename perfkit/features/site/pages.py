@@ -201,9 +201,9 @@ class _Pages:
             self._line(one) | {"leads": one is leading[one.benchmark, one.metric.name]} for one in self.series
         ]
         cards = _cards(self._alarms(), self.commits)
-        shown = [card for card in cards if card.kind in ALARMS]
+        urgent = [card for card in cards if card.kind in ALARMS]
         slower, unsettled, judged = self._slower(), self._unsettled(), judged_of(self.by_benchmark)
-        verdict = verdict_line(judged, findings=len(shown) or unsettled, slower=len(slower))
+        verdict = verdict_line(judged, findings=len(urgent) or unsettled, slower=len(slower))
         metrics = Counter(one.metric.name for one in self.series)
         return self._render(
             "overview.html.j2",
@@ -215,7 +215,7 @@ class _Pages:
             to_judge=RUNS_TO_JUDGE,
             more_runs=more_runs(self.commits),
             by_environment=sum(one["leads"] and _is_by_environment(one["state"]) for one in lines),
-            cards=shown,
+            cards=urgent,
             others=[
                 (title, of_kind)
                 for kind, title in _OTHERS.items()

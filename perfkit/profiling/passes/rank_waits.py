@@ -17,8 +17,9 @@ import numpy as np
 
 from perfkit.agent.counters.interventions import Patches, undone_in_forks
 from perfkit.agent.counters.torch_adapter import backward_entries, read_compilation
-from perfkit.profiling.passes.balance import COLLECTIVES, Moment, can_import_torch, choose_clock
+from perfkit.profiling.passes.balance import COLLECTIVES, Moment, choose_clock
 from perfkit.profiling.passes.follow import FloatArray, Look
+from perfkit.profiling.passes.training import store_of_ranks
 
 # So many steps are watched at a time, at least so many seconds apart.
 _WATCHED, _FEWEST, EVERY_S = 8, 3, 2.1
@@ -283,13 +284,13 @@ def _together(found: list[SlowRank], *, of: int) -> SlowRank:
 
 def _own_store() -> Any:  # noqa: ANN401 (torch's own)
     """Return a connection of one's own to the store of the ranks, None where they have no such store."""
-    if not can_import_torch():
+    store = store_of_ranks()
+    if store is None:
         return None
     import torch
 
     distributed: Any = torch.distributed
     with contextlib.suppress(Exception):
-        store: Any = getattr(distributed.distributed_c10d, "_get_default_store")()  # noqa: B009 (no public name)
         under = store
         while isinstance(under, distributed.PrefixStore):
             under = under.underlying_store

@@ -394,6 +394,17 @@ def rank_and_ranks() -> tuple[int, int]:
     return (int(rank), int(ranks)) if rank.isdigit() and ranks.isdigit() else (0, 1)
 
 
+def store_of_ranks() -> Any:  # noqa: ANN401 (torch's own)
+    """Return the store by which the ranks found each other, None where there is none."""
+    if can_import_torch():
+        from torch import distributed
+
+        if distributed.is_available() and distributed.is_initialized():
+            with contextlib.suppress(Exception):
+                return getattr(distributed.distributed_c10d, "_get_default_store")()  # noqa: B009 (no public name)
+    return None
+
+
 def exchange_medians(name: str, median_s: float, *, rank: int, ranks: int) -> list[float]:
     """Leave how long a step takes here for rank 0; there, return what the others left in time.
 
@@ -401,14 +412,10 @@ def exchange_medians(name: str, median_s: float, *, rank: int, ranks: int) -> li
     store by which they found each other. Without one there are no medians of others.
     """
     number = _filed[name] = _filed.get(name, 0) + 1
-    if ranks < 2 or not can_import_torch():  # noqa: PLR2004 (alone)
-        return []
-    from torch import distributed
-
-    if not (distributed.is_available() and distributed.is_initialized()):
+    store = store_of_ranks() if ranks > 1 else None
+    if store is None:
         return []
     with contextlib.suppress(Exception):
-        store: Any = getattr(distributed.distributed_c10d, "_get_default_store")()  # noqa: B009 (no public name)
         keys = [f"perfkit/{name}/{number}/{other}" for other in range(ranks)]
         if rank:
             store.set(keys[rank], repr(median_s))

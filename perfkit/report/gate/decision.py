@@ -234,7 +234,7 @@ def reproducing_command(
     margin = ["--margin", wording.percent(*margins).replace(" ", "")] if len(margins) == 1 else []
     larger_s = larger_budget_s(report) if again else None
     budget = ["--budget", f"{report.budget_s if larger_s is None else larger_s:g}"]
-    options = [*([*margin, *budget] if wording.is_timed(report) else ["--exact-only"])]
+    options = [*margin, *budget] if wording.is_timed(report) else ["--exact-only"]
     options += options_of(report.wanted)
     commits = ("--base", named(report.base.sha), "--head", named(report.head.sha))
     return shlex.join(["perfkit", "gate", *commits, *options])
@@ -347,8 +347,7 @@ def _other_results(report: Report, names: Names) -> str:
     others = [
         one
         for one in wording.in_order(report.comparisons)
-        if one.verdict not in ("IMPROVED", "OTHER RESULT")
-        and any(doubt.kind == "other result" for doubt in one.doubts)
+        if one.verdict not in wording.GAINS and any(doubt.kind == "other result" for doubt in one.doubts)
     ]
     if not others:
         return ""

@@ -145,22 +145,22 @@ def _short_details(one: Comparison, *, doubts: bool) -> Sequence[str]:
         return wording.details(one)
     more_cpu = [f"MORE CPU TIME ×{one.cpu_ratio:.2g}"] if doubts and one.costs_more_cpu else []
     # A line of the decision has what became no faster and gives another result.
-    doubt = wording.doubts_text(one) if doubts and one.verdict in ("IMPROVED", "OTHER RESULT") else ""
+    doubt = wording.doubts_text(one) if doubts and one.verdict in wording.GAINS else ""
     return [*more_cpu, *filter(None, [doubt]), *wording.standing(one)]
 
 
 def _rest(rest: Sequence[Comparison], names: Mapping[str, str], *, after: bool) -> str:
     """Return how many benchmarks there are besides those of a table, and the names of a few."""
-    text = f"{'others: ' if after else ''}{_kinds(Counter(one.verdict for one in rest))}"
-    by_verdict: dict[Verdict, list[str]] = {}
-    for one in rest:
-        by_verdict.setdefault(one.verdict, []).append(names[one.benchmark.name])
-    groups = sorted(by_verdict.items(), key=lambda group: -len(group[1]))
-    named = ", ".join(
-        f"{len(those)} {wording.shown(verdict)} ({', '.join(those)})" for verdict, those in groups
-    )
-    named = f"{'others: ' if after else ''}{named}"
-    return named if len(rest) <= _MOST_NAMED and cell_len(named) <= WHOLE_COLUMNS else text
+    kinds, others = Counter(one.verdict for one in rest), "others: " if after else ""
+    if len(rest) <= _MOST_NAMED:
+        named = others + ", ".join(
+            f"{count} {wording.shown(verdict)}"
+            f" ({', '.join(names[one.benchmark.name] for one in rest if one.verdict == verdict)})"
+            for verdict, count in kinds.most_common()
+        )
+        if cell_len(named) <= WHOLE_COLUMNS:
+            return named
+    return f"{others}{_kinds(kinds)}"
 
 
 def _moved_lines(report: GateReport, names: Mapping[str, str]) -> Iterator[RenderableType]:

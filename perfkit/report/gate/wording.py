@@ -29,6 +29,7 @@ from perfkit.model.comparisons import (
     Verdict,
 )
 from perfkit.model.profiles import Part
+from perfkit.report.history import short_sha
 from perfkit.report.markdown_table import cell_code, escape, table_head, table_row
 from perfkit.report.names import fitted
 from perfkit.units import human_seconds
@@ -56,7 +57,9 @@ _CAUSES: dict[Verdict, str] = {
     "TIMEOUT": "it took longer than its limit",
     "SKIPPED": "it was skipped on both sides",
 }
-_ID_DIGITS, _SHA_DIGITS = 8, 10
+_ID_DIGITS = 8
+# The verdicts of what became faster.
+GAINS: frozenset[Verdict] = frozenset({"IMPROVED", "OTHER RESULT"})
 _LARGEST_IN_PERCENT = 10.0
 # In a sentence "twice as slow" is plainer than "100 % slower".
 _LARGEST_SLOWER = 2.0
@@ -147,12 +150,15 @@ def interval_text(estimate: Estimate | None) -> str:
     if estimate is None:
         return "-"
     if _is_factor(estimate):
-        low, high = _low_factor(estimate), _high_factor(estimate)
-        if high == UNKNOWN:
-            return UNKNOWN if low == UNKNOWN else f"{low} or more"
-        return f"{high} or less" if low == UNKNOWN else f"{low} to {high}"
-    least, most = _limits(estimate)
-    return f"{_signed(least)} to {_signed(most)} %"
+        return _factors_text(_low_factor(estimate), _high_factor(estimate))
+    low, high = _limits(estimate)
+    return f"{_signed(low)} to {_signed(high)} %"
+
+
+def _factors_text(low: str, high: str) -> str:
+    if high == UNKNOWN:
+        return UNKNOWN if low == UNKNOWN else f"{low} or more"
+    return f"{high} or less" if low == UNKNOWN else f"{low} to {high}"
 
 
 def slower_text(estimate: Estimate | None) -> str:
@@ -286,7 +292,7 @@ def standing(comparison: Comparison) -> list[str]:
 
 def _remark(doubt: Doubt, verdict: Verdict) -> str | None:
     """Return a doubt in words; that a result is not known matters of a gain alone."""
-    if doubt.kind == "other result" and verdict not in ("IMPROVED", "OTHER RESULT"):
+    if doubt.kind == "other result" and verdict not in GAINS:
         return f"also {doubt.text}"
     if doubt.kind != "not compared":
         return doubt.text
@@ -333,7 +339,7 @@ def accept_line(name: str, *, head: Commit | None = None) -> str:
 
     It names ``head`` unless that has uncommitted changes: another commit may be checked out by then.
     """
-    commit = "" if head is None or head.dirty else f" --commit {head.sha[:_SHA_DIGITS]}"
+    commit = "" if head is None or head.dirty else f" --commit {short_sha(head.sha)}"
     return follow_up(f'perfkit accept {shlex.quote(name)}{commit} --reason "…"')
 
 
