@@ -167,6 +167,7 @@ PHASES = (
 )
 TRACED_PHASES = (DATA, TO_DEVICE, FORWARD_AND_LOSS, BACKWARD, OPTIMIZER, RANKS)
 RESIDUAL = "residual"
+OTHER_CODE = "other code"
 # In a trace, the names of phases that the user has named begin with this.
 MARK = "phase: "
 

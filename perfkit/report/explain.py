@@ -15,6 +15,7 @@ from rich.text import Text
 
 from perfkit.model import SIDES, Side
 from perfkit.model.profiles import Amount, Difference, FlameFrame, Part, Section, Unit, most_moved_first
+from perfkit.model.readings import OTHER_CODE, RESIDUAL
 from perfkit.report.chart import DARK, LIGHT, PART_COLOURS, REST_COLOUR
 from perfkit.report.markdown_table import cell_code, escape, table_head, table_row
 from perfkit.report.names import Folded, named_table, spaced, without_folders
@@ -40,6 +41,11 @@ class _Row:
     amount: Amount | None = None
     moved_s: float = 0.0
     part: Part | None = None
+
+    @property
+    def title(self) -> str:
+        is_residual = self.part is not None and self.part.kind == "phase" and self.name == RESIDUAL
+        return OTHER_CODE if is_residual else self.name
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
@@ -104,7 +110,7 @@ def section_table(section: Section, most: int = _MOST_PARTS) -> Table:
     """Return a section's rows for the terminal."""
     table = named_table(section.title, *_HEADINGS)
     for row in _rows(section, most):
-        name = Text(f"  {row.name}" if row.kind == "callee" else row.name)
+        name = Text(f"  {row.name}" if row.kind == "callee" else row.title)
         name.style = {"callee": "dim", "rest": "dim", "whole": "bold"}.get(row.kind, "")
         if row.part and row.part.place:
             place = without_folders(row.part.place, _NAME_COLUMNS - cell_len(row.name))
@@ -129,7 +135,7 @@ def section_rows(section: Section, unit: Unit, most: int = _MOST_PARTS) -> list[
     """Return a section's rows as a table of markdown."""
     rows = []
     for row in _rows(section, most):
-        name = "**all**" if row.kind == "whole" else escape(row.name)
+        name = "**all**" if row.kind == "whole" else escape(row.title)
         if row.part:
             name += f" {cell_code(row.part.place)}" if row.part.place else ""
             name += f" (was {escape(row.part.was)})" if row.part.was else ""

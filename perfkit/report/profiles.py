@@ -18,7 +18,17 @@ from rich.text import Text
 from perfkit.agent.counters.model import Cause
 from perfkit.model import ABSENT, Balance, PassName, PassSummary, ProfileEntry, ProfileSummary, RankProfile
 from perfkit.model.counters import SYNCS, TITLES
-from perfkit.model.readings import DATA, RANKS, DeviceTime, FunctionTime, IdleCause, OperatorTime, Reading
+from perfkit.model.readings import (
+    DATA,
+    OTHER_CODE,
+    RANKS,
+    RESIDUAL,
+    DeviceTime,
+    FunctionTime,
+    IdleCause,
+    OperatorTime,
+    Reading,
+)
 from perfkit.profiling.read.summary_file import reading_of
 from perfkit.report.markdown_table import cell_code, code, escape, table_head, table_row
 from perfkit.report.memory import line_memory_views, phase_memory_table
@@ -122,7 +132,9 @@ def _phases(reading: Reading) -> Table | None:
     whole_s = sum(phase.seconds for phase in reading.phases)
     for phase in reading.phases:
         share = human_percent(phase.seconds / whole_s if whole_s else None)
-        table.add_row(Text(phase.name), _each(reading, phase.seconds), share)
+        table.add_row(
+            Text(OTHER_CODE if phase.name == RESIDUAL else phase.name), _each(reading, phase.seconds), share
+        )
     return table
 
 
@@ -307,9 +319,7 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
         lines = [f"a step takes {mean} (mean; median {median}){set_up if long else ''}"]
     if balance is not None and balance.step_s:
         parts = (
-            f"{name.partition(':')[0]} {100 * share:.0f} %"
-            for name, _, share in _phase_times(main, balance)
-            if share >= _NAMED
+            f"{name} {100 * share:.0f} %" for name, _, share in _phase_times(main, balance) if share >= _NAMED
         )
         lines += [f"parts of the mean: {', '.join(parts)}", *filter(None, [_bound(main, balance)])]
     lines += [_straggler(summary)] if summary.ranks else []
@@ -487,7 +497,7 @@ def _phase_times(main: PassSummary, balance: Balance) -> Iterator[tuple[str, lis
     steps = _watched_steps(main, balance)
     whole_s = sum(balance.step_s[step] for step in steps)
     phases = [(phase.name, phase.seconds) for phase in balance.in_order]
-    for name, seconds in (*phases, ("residual: what no hook saw", balance.residual_s)):
+    for name, seconds in (*phases, (OTHER_CODE, balance.residual_s)):
         typical = sorted(seconds[step] for step in steps)
         yield name, typical, sum(typical) / whole_s if whole_s else 0.0
 

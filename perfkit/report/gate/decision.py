@@ -474,7 +474,8 @@ def _of_results(
         yield f"whether {several} grew is open: {why}"
     elif counts:
         grew = "the count did not grow" if len(counts) == 1 else f"none of {several} grew"
-        yield f"{grew} beyond its limit"
+        kinds = [*dict.fromkeys(map(count_title, counts))]
+        yield f"{grew} beyond its limit ({', '.join([*kinds[:2], '…'][: len(kinds)])})"
     yield from accepted
 
 
@@ -485,8 +486,10 @@ def _of_times(report: Report, causes: Sequence[Comparison], names: _Named) -> st
         none = (
             "the benchmark did not become" if len(causes) == 1 else f"none of {len(causes)} benchmarks became"
         )
-        limit = _range(one.margin for one in causes)
-        return f"{none} slower by more than {limit}"
+        typical = sum(wording.limit_of_all_calls(one) is not None for one in causes)
+        some_typical = f" ({typical} of them in a typical call)" if typical else ""
+        which = " in a typical call" if typical == len(causes) else some_typical
+        return f"{none} slower by more than {_range(one.margin for one in causes)}{which}"
     if report.exit_code == EXIT_REGRESSED:
         slowest = sorted(causes, key=lambda one: -one.estimate.ratio if one.estimate else 0.0)
         if names is None:
