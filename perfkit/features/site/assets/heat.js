@@ -144,6 +144,16 @@
     return [row, Math.floor((event.clientX - box.left - left) / wide)];
   }
 
+  // Says how many cells of the last column have which colour, and names the red and green ones.
+  function newest() {
+    const moved = rows.map(({ name, cells }) => ({ name, ...cells[columns - 1] })).filter((cell) => cell.beyond > CLEAR);
+    const named = (found, what) => found.length ? [`${found.length} ${what} (${found.slice(0, 3).map(({ name }) => name).join(", ")}${found.length > 3 ? ", …" : ""})`] : [];
+    const known = moved.filter((cell) => !cell.unknown), unknown = moved.length - known.length;
+    const parts = [...named(known.filter((cell) => cell.worse), "slower or worse"), ...named(known.filter((cell) => !cell.worse), "faster or better")];
+    if (unknown) parts.push(`${unknown} changed by more than 5 % with too few runs to know`);
+    return parts.length ? `At the newest commit: ${parts.join("; ")}. ` : "";
+  }
+
   function open() {
     location.href = `benchmarks/${rows[at.row].slug}.html`;
   }
@@ -172,7 +182,7 @@
   count.textContent = rows.length < whole ? `${columns} commits, ${rows.length} of ${whole} benchmarks: the others did not change` : `${columns} commits`;
   canvas.hidden = rows.length === 0;
   if (rows.length) {
-    document.getElementById("cell").textContent = "Point at a cell to read its benchmark, commit and change; a click opens the benchmark.";
+    document.getElementById("cell").textContent = `${newest()}Point at a cell to read its benchmark, commit and change; a click opens the benchmark.`;
     readColours();
     listen();
   }
