@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -49,6 +50,25 @@ def test_a_leaks_line_is_found_by_tracing_a_block() -> None:
     assert (1 << 18) / found.blocks[0].steps == pytest.approx(found.leak, rel=0.01)
     assert found.leak_line.startswith("test_following.py:")
     assert "kept.append" in Path(__file__).read_text().splitlines()[int(found.leak_line[18:]) - 1]
+
+
+def test_tracing_a_leak_takes_few_of_the_steps_that_it_slows_and_is_no_part_of_their_times() -> None:
+    now, traced = [0.0], [0]
+    sizes = iter(range(0, 1 << 40, 1 << 18))
+    followed = Followed(OwnCode(root=Path()), clock=lambda: now[0], memory=lambda: (float(next(sizes)), 0.0))
+
+    for _ in range(40_000):
+        traced[0] += tracemalloc.is_tracing()
+        now[0] += 0.3 if tracemalloc.is_tracing() else 0.001
+        followed.end_step()
+
+    found = followed.findings()
+    assert found is not None
+    assert 0 < traced[0] <= 60
+    assert found.leak > 0
+    assert 0.001 == pytest.approx(found.seconds / found.steps)
+    assert 0.001 == pytest.approx(found.quantiles_s[2], rel=0.03)
+    assert 40_000 == found.steps
 
 
 def test_memory_is_bounded_and_pauses_belong_to_no_step() -> None:

@@ -36,8 +36,10 @@ FloatArray = npt.NDArray[np.float64]
 # many blocks, each two become one.
 BLOCK_STEPS, MOST_BLOCKS = 500, 512
 _MOST_STEPS, _LEAST_BLOCK_S = 4 * BLOCK_STEPS, 2.0
-# Frames of an allocation that is traced: an own line is rarely further from it.
-_FRAMES = 8
+# Frames of an allocation that is traced: an own line is rarely further from it. Tracing can make a step a
+# hundred times as long, so it ends when a look, after so many steps and then twice as many, finds that it has
+# taken this share of the run.
+_FRAMES, _FEWEST_TRACED, _TRACED_SHARE = 8, 10, 0.0005
 _FEWEST_BLOCKS = 8
 # Bins of 1 % from 100 ns up.
 _BINS, _LEAST_S, _PER_LOG = 2600, 1e-7, 100
@@ -132,7 +134,8 @@ class Followed:
         self._block_steps, self._size = BLOCK_STEPS, 1
         self._parts: list[Block] = []
         self._next_look = _FEWEST_BLOCKS
-        self._traces = False
+        # The steps until the next look at a trace, 0 without one.
+        self._traced = 0
         self._pauses = 0
         self._drift_now = self._leak_now = 0.0
         self._begun = clock()
@@ -167,7 +170,7 @@ class Followed:
         self.end()
         over = self._clock()
         self._close()
-        self._end_trace()
+        self._end_trace(0)
         blocks = self.blocks
         if len(blocks) < 2:  # noqa: PLR2004 (a trace)
             return None
@@ -233,7 +236,7 @@ class Followed:
 
     def _set_due(self) -> None:
         look = self._block_steps if self._look is None else self._seen + self._until_look
-        self._due = min(self._block_steps, look)
+        self._due = min(self._block_steps, look, self._traced or look)
 
     def _reach_due(self) -> None:
         """Look at the latest steps, and end a block that is full."""
@@ -242,6 +245,10 @@ class Followed:
                 self._take_look(self._look)
             if len(self._ends) > self._block_steps:
                 self._end_block()
+            elif 0 < self._traced < len(self._ends):
+                self._traced *= 2
+                if self._ends[-1] - self._ends[0] > _TRACED_SHARE * self._seconds:
+                    self._close()
             self._set_due()
         except Exception as error:
             self._ends.clear()
@@ -292,18 +299,27 @@ class Followed:
         self._ends.append(last)
         if not len(times):
             return
+        if self._traced:
+            self._end_trace(len(times))
+            # Tracing slowed these steps: they count as the others on average.
+            more = 1 + len(times) / self._steps
+            self._steps += len(times)
+            self._seconds, self._waited_s = self._seconds * more, self._waited_s * more
+        else:
+            self._add_steps(times, waited_s)
+        self._ends[0] = self._clock()
+
+    def _add_steps(self, times: FloatArray, waited_s: float) -> None:
+        """Add the sorted times of steps to the run, and a block of them where there are enough."""
         self._steps += len(times)
         self._seconds += (total_s := float(times.sum()))
         self._waited_s += waited_s
         places = np.log(times / _LEAST_S) * _PER_LOG
         np.add.at(self._bins, np.minimum(np.maximum(places, 0), _BINS - 1).astype(np.int64), 1)
-        if self._traces:
-            self._end_trace()
-        elif len(times) > self._block_steps // 2:
+        if len(times) > self._block_steps // 2:
             median_s, (resident, device) = float(times[len(times) // 2]), self._memory()
             self._keep(Block(self._block_steps, median_s, total_s, waited_s, resident, device))
             self._suspect()
-        self._ends[0] = self._clock()
 
     def _keep(self, block: Block) -> None:
         self._parts.append(block)
@@ -317,7 +333,7 @@ class Followed:
             self._next_look //= 2
 
     def _suspect(self) -> None:
-        """Trace a block where memory seems to leak, ever more rarely."""
+        """Trace some steps where memory seems to leak, ever more rarely."""
         if len(self.blocks) < self._next_look:
             return
         self._next_look = max(self._next_look + 1, len(self.blocks) * 3 // 2)
@@ -328,14 +344,14 @@ class Followed:
             medians = np.array([one.median_s for one in self.blocks])
             self._drift_now = drift(medians) / size * DRIFT_STEPS
         if leak and not tracemalloc.is_tracing():
-            self._traces = True
+            self._traced = _FEWEST_TRACED
             tracemalloc.start(_FRAMES)
 
-    def _end_trace(self) -> None:
-        """Note the own line that made most of what was made in the block and is alive after it."""
-        if not self._traces:
+    def _end_trace(self, steps: int) -> None:
+        """Note the own line that made most of what was made in the traced steps and is alive after them."""
+        if not self._traced:
             return
-        self._traces = False
+        self._traced = 0
         sizes: Counter[str] = Counter()
         try:
             snapshot = tracemalloc.take_snapshot()
@@ -343,7 +359,7 @@ class Followed:
             tracemalloc.stop()
         for one in snapshot.statistics("traceback"):
             frame = next((each for each in reversed(one.traceback) if self._own.owns(each.filename)), None)
-            if frame is not None and one.count >= self._block_steps // 2:
+            if frame is not None and one.count >= max(steps // 2, 2):
                 sizes[f"{self._own.shown(frame.filename)}:{frame.lineno}"] += one.size
         self.leak_line = max(sizes, key=lambda line: sizes[line], default=self.leak_line)
 
