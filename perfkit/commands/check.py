@@ -15,7 +15,7 @@ from perfkit.invocation import follow_up
 from perfkit.model.comparisons import REMARKS, Comparison, Estimate, GateReport, ResultCompared, Verdict
 from perfkit.report.gate import wording
 from perfkit.report.gate.counters import count_title
-from perfkit.report.gate.decision import next_step
+from perfkit.report.gate.decision import larger_budget_s, next_step
 from perfkit.report.names import WHOLE_COLUMNS, short_names
 from perfkit.units import amount_text, counted, listed
 
@@ -213,9 +213,8 @@ def _next(
         gate = f"perfkit gate --base {report.base.sha[:12]} --select {shlex.quote(_selected(first))}"
         return f"see what moved: {follow_up(gate)}"
     if verdict == "undecided":
-        needed = sum(one.need.seconds or 0.0 for one in report.comparisons if one.need)
-        budget = report.budget_s + max(needed, report.budget_s)
-        return f"measure longer: {follow_up(f'{again} --budget {math.ceil(budget / 10) * 10}')}"
+        budget_s = larger_budget_s(report)
+        return f"measure longer: {follow_up(again + (f' --budget {budget_s}' if budget_s else ''))}"
     # A command that accepts another result would be pasted too soon.
     step, command = next_step(report, {}) if verdict not in ("other result", "doubtful") else ("", None)
     if step:
