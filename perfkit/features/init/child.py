@@ -127,18 +127,25 @@ def _state(value: object) -> bytes | None:
 
 
 class _Probe:
-    """Stands in for pytest-benchmark's fixture: it calls a function a few times and keeps the median time."""
+    """Stands in for pytest-benchmark's fixture: it calls a function a few times and keeps the median time.
 
-    def __init__(self, attempt: Attempt) -> None:
+    ``call`` makes the call; it has no annotations, as in the fixture: some functions read those.
+    """
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        call: Callable[[Callable[..., object], Sequence[object], Mapping[str, object]], object],
+    ) -> None:
         self.call_s: float | None = None
         self.changes = False
-        self._attempt = attempt
+        self._attempt, self._call = attempt, call
 
     def __call__(self, function: Callable[..., object], *given: object, **named: object) -> object:
         """Call the function; what it returns is that of the last call."""
         watched = (given, named) if self._attempt.anew else None
         before = _state(watched)
-        result = function(*given, **named)
+        result = self._call(function, given, named)
         self.changes = before is None or before != _state(watched)
         return result if self.changes else self._time(function, lambda: (given, named))
 
@@ -155,7 +162,7 @@ class _Probe:
         for _ in range(calls):
             given, named = make()
             began = time.perf_counter()
-            result = function(*given, **named)
+            result = self._call(function, given, named)
             check_is_run(function, result)
             taken.append(time.perf_counter() - began)
         if result is None and not self._attempt.may_return_nothing:
@@ -218,11 +225,12 @@ def _tried(number: int, which: int, attempt: Attempt, guard: Guard, root: str) -
 
 def _run(attempt: Attempt, root: str) -> _Probe:
     """Run the very lines that a benchmark would have."""
-    lines = [*attempt.imports, "def attempted(benchmark):", *(f"    {line}" for line in attempt.body)]
+    call = "def called_here(function, given, named): return function(*given, **named)"
+    lines = [*attempt.imports, call, "def attempted(benchmark):", *(f"    {line}" for line in attempt.body)]
     module = types.ModuleType("attempted")
     module.__file__ = str(Path(root, "benchmarks", "attempted.py"))
     exec(compile("\n".join(lines), "<first benchmark>", "exec"), module.__dict__)  # noqa: S102 (that is the point)
-    probe = _Probe(attempt)
+    probe = _Probe(attempt, module.__dict__["called_here"])
     module.__dict__["attempted"](probe)
     return probe
 
