@@ -224,6 +224,13 @@ def test_what_was_not_reached_takes_as_long_as_what_was() -> None:
     assert f"--budget {larger_budget_s(reached)}" in command
 
 
+def test_launches_of_unknown_length_take_as_long_as_those_that_were_made() -> None:
+    # As when verdicts are recomputed: 12 launches took the budget of 120 s.
+    report = build_report(replace(A_NEAR, need=Need(launches=90)))
+
+    assert larger_budget_s(report) == 900
+
+
 def test_commands_to_paste_name_the_ledger_that_was_given() -> None:
     keep_ledger("my ledger")
     try:

@@ -197,8 +197,14 @@ def left_seconds(report: GateReport) -> float | None:
         return None
     spent_s = report.budget_s if report.timed_s is None else report.timed_s
     usual_s = spent_s / len(begun) if begun else 0.0
-    needs = [one.need.seconds if one.need is not None and one.estimate is not None else None for one in left]
-    return math.fsum(usual_s if seconds is None else seconds for seconds in needs)
+    launches = sum(one.estimate.launches for one in begun if one.estimate is not None)
+    return math.fsum(_seconds_left(one, usual_s, spent_s / launches if launches else 0.0) for one in left)
+
+
+def _seconds_left(one: Comparison, usual_s: float, launch_s: float) -> float:
+    if one.need is None or one.estimate is None:
+        return usual_s
+    return one.need.launches * launch_s if one.need.seconds is None else one.need.seconds
 
 
 def larger_budget_s(report: GateReport) -> int | None:
