@@ -513,6 +513,22 @@ def test_a_step_of_few_runs_is_probable(scene: Scene, moved: int, since: int) ->
     assert not history_verdict(report).startswith("Nothing")
 
 
+def test_a_step_stays_probable_while_a_new_environment_has_few_runs(scene: Scene) -> None:
+    newer = Environment(env_id="e2", facts={**ENVIRONMENT.facts, "torch": "2.14.0"})
+    scene.measure(
+        lambda number: 1.0 if number < 35 else 1.3,
+        environment=lambda number: newer if number > 37 else ENVIRONMENT,
+    )
+
+    report = scene.read()
+
+    assert () == report.points
+    (rise,) = report.rises
+    assert (scene.shas[34], scene.shas[35], 5) == (rise.since, rise.until, rise.runs)
+    assert 1.3 == pytest.approx(rise.ratio, abs=0.1)
+    assert not history_verdict(report).startswith("Nothing")
+
+
 @pytest.mark.parametrize("cause", ["machine", "code"])
 def test_fixed_work_timed_in_each_run_shows_whether_the_machine_changed(scene: Scene, cause: str) -> None:
     def together(since: int) -> HistoryReport:

@@ -8,12 +8,13 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from perfkit.ledger.history.change_points import BUILT_IN_MOVED, WithoutMachine, around_step
 from perfkit.ledger.history.trends import Facts, places_by_run, sessions
 from perfkit.model.history import ChangePoint, Kind, Origin, Rise, RiseKind, Silence, Trend
 from perfkit.model.history import Creep as Drift
-from perfkit.stats.change_points import LikelyStep, to_and_fro, two_levels, weekly
+from perfkit.stats.change_points import SHORTEST, LikelyStep, to_and_fro, two_levels, weekly
 from perfkit.stats.interval import student_quantile
 
 # One in two hundred on either side.
@@ -174,24 +175,41 @@ def find_rises(
         if key in reported or facts.is_sentinel(trend.benchmark) or not is_wanted(trend.benchmark):
             continue
         first, levels = _without_steps(trend, steps, facts.accepted)
-        first = max(first, trend.env_ids.index(trend.env_ids[-1]))
+        judged = _in_known_environment(trend, first)
+        first = max(first, judged.env_ids.index(judged.env_ids[-1]))
         begin = max([first, *(step.place for step in steps)])
-        seen = common.likely_step(number, trend, begin, facts.order)
+        seen = common.likely_step(number, judged, begin, facts.order)
         found = None if steps else _pattern(trend, seen)
         if found is None and not (seen and seen.probable) and not any(one.is_open for one in steps):
-            found = _rise(trend, levels, first)
+            found = _rise(judged, levels[: len(judged)], first)
         if found is None and seen is not None:
             kind: RiseKind = "step" if seen.probable else "possible step"
             found = replace(
-                _shown(trend, seen.place - 1, seen.place, seen.ratio, kind),
+                _shown(judged, seen.place - 1, seen.place, seen.ratio, kind),
                 runs=len(trend) - seen.place,
                 needed=seen.needed,
             )
         if found is not None:
             reported.add(key)
-            sides = around_step(len(trend) - found.runs) if found.runs else _ends(trend, found.since)
+            sides = around_step(len(trend) - found.runs) if found.runs else _ends(judged, found.since)
             cause = None if found.is_pattern else common.cause(number, trend, sides, found.ratio, facts)
             yield replace(found, cause=cause)
+
+
+def _in_known_environment(trend: Trend, first: int) -> Trend:
+    """Leave out the last runs, from ``first`` on, of environments with too few runs to show a step."""
+    end = len(trend)
+    while end:
+        begin = trend.env_ids.index(trend.env_ids[end - 1])
+        if begin <= first or end - begin >= SHORTEST:
+            break
+        end = begin
+    if end in (0, len(trend)):
+        return trend
+    columns: dict[str, Any] = {
+        name: column[:end] for name, column in vars(trend).items() if isinstance(column, tuple)
+    }
+    return replace(trend, **columns)
 
 
 def _ends(trend: Trend, since: str) -> tuple[slice, slice]:
