@@ -94,6 +94,10 @@ def test_functions_that_run_become_benchmarks(repository: Repository, tmp_path: 
 
 WIDGETS = """
 import gc, sys, types
+from pathlib import Path
+
+def translated(language):
+    return Path(__file__).with_name(f"{language}.mo").read_text().split()
 
 def annotated_as(values):
     code = sys._getframe(1).f_code
@@ -111,7 +115,10 @@ class Pile:
         return max(self.items)
 """
 TESTED = """
-from widgets import Pile, annotated_as, paired
+from widgets import Pile, annotated_as, paired, translated
+
+def test_what_reads_a_file_that_was_built():
+    assert translated("fr") == ["oui"] * 3000
 
 def test_what_reads_its_callers_annotations() -> None:
     assert annotated_as(range(3000))[0] is None
@@ -144,7 +151,10 @@ NOTEBOOK = (
 def test_calls_that_are_there_become_benchmarks(
     repository: Repository, files: dict[str, str], names: list[str], how: str
 ) -> None:
-    repository.commit({"pyproject.toml": PROJECT, "src/widgets/__init__.py": WIDGETS, **files})
+    repository.commit(
+        {"pyproject.toml": PROJECT, "src/widgets/__init__.py": WIDGETS, ".gitignore": "*.mo\n", **files}
+    )
+    (repository.root / "src/widgets/fr.mo").write_text("oui " * 3000)
 
     planned = plan(repository.root)
     write_plan(planned)
@@ -194,7 +204,7 @@ def test_functions_with_arguments_too_large_to_write_are_counted(repository: Rep
     large = "\n\ndef test_list():\n    assert summed(list(range(1000))) and paired([1, 2], 2)\n"
     files = {
         "src/widgets/__init__.py": f"{WIDGETS}\ndef summed(items):\n    return sum(items)\n",
-        "tests/test_all.py": TESTED.replace("paired\n", "paired, summed\n") + large,
+        "tests/test_all.py": TESTED.replace("translated\n", "summed, translated\n", 1) + large,
     }
     repository.commit({"pyproject.toml": PROJECT, **files})
 

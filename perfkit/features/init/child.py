@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfkit.agent.functions import check_is_run
+from perfkit.repo.git import try_git
 from perfkit.runner.requests import Parent, limit_process
 
 _CALL_LIMIT_S = 3.0
@@ -176,7 +177,7 @@ def main(request: Order, parent: Parent) -> None:
     sys.path[:0] = [str(Path(request.root, source)) for source in request.sources]
     sys.dont_write_bytecode = True
     limit_process(data=_MEMORY_BYTES)
-    guard = Guard(Path.cwd())
+    guard = Guard(Path.cwd(), Path(request.root).resolve())
     sys.addaudithook(guard.check)
     _try_all(request, guard, parent.send)
 
@@ -218,6 +219,9 @@ def _tried(number: int, which: int, attempt: Attempt, guard: Guard, root: str) -
                 probe = _run(replace(attempt, body=attempt.anew), root)
         if [*Path.cwd().iterdir()] != there:
             return Step(candidate=number, attempt=which, problem="a file that it writes")
+        if ignored := guard.has_read and try_git(Path(root), "check-ignore", *sorted(guard.has_read)):
+            problem = f"a file that no commit has: {ignored.splitlines()[0]}"
+            return Step(candidate=number, attempt=which, problem=problem)
         return Step(candidate=number, attempt=which, call_s=probe.call_s, is_anew=first.changes)
     except (Exception, SystemExit, _TimeIsOverError) as error:  # noqa: BLE001 (anything may be raised)
         return Step(candidate=number, attempt=which, problem=_first_line(error))
@@ -255,15 +259,20 @@ def _first_line(error: BaseException) -> str:
 
 
 class Guard:
-    """Refuses what would change anything outside of one folder, while it is closed."""
+    """Refuses what would change anything outside of one folder, while it is closed, and notes what was read.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._is_closed = str(folder.resolve()), False
+    ``has_read`` are the files of the project, other than modules, that were opened since it was last closed.
+    """
+
+    def __init__(self, folder: Path, root: Path | None = None) -> None:
+        self._folder, self._root, self._is_closed = str(folder.resolve()), root, False
+        self.has_read: set[str] = set()
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
         """Refuse it within the block."""
         self._is_closed = True
+        self.has_read.clear()
         try:
             yield
         finally:
@@ -275,6 +284,10 @@ class Guard:
             return
         if event in _FORBIDDEN or (event == "open" and self._writes(arguments)):
             raise PermissionError(f"a first benchmark may not do this: {event}")
+        if event == "open" and self._root and isinstance(arguments[0], (str, os.PathLike)):
+            file = Path(arguments[0]).resolve()
+            if not file.suffix.startswith(".py") and file.is_relative_to(self._root):
+                self.has_read.add(str(file))
 
     def _writes(self, arguments: tuple[object, ...]) -> bool:
         """Return whether a file is opened to be written, outside of the folder."""
