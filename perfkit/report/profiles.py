@@ -335,7 +335,7 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
         # A function that calls all the others is no place to change.
         inner = [one for one in reading.functions if one.cumulative_s < _NEARLY_ALL * reading.total_s]
         slowest = sorted(inner or reading.functions, key=attrgetter("cumulative_s"), reverse=True)
-        slowed = f" (×{reading.total_s / main.total_s:.1f} as long)" if main.total_s else ""
+        slowed = f" (which took ×{reading.total_s / main.total_s:.1f})" if main.total_s else ""
         title = f"own code under cProfile{slowed}"
         table = _time_table(title, slowest[:_FEW_STEPS], "cumulative_s", reading)
     more = f" (and {counted(len(found) - 1, 'other warning')})" if len(found) > 1 else ""

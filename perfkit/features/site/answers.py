@@ -155,8 +155,9 @@ def _of_newest(series: Series, beyond: str, selection: str) -> Answer:
     trend, place = series.last
     newest = trend.commits[place]
     before = next((sha for sha in reversed(trend.commits[:place]) if sha != newest), None)
+    runs = counted(len(trend), "run")
     return Answer(
-        changed=f"Not lastingly in {counted(len(trend), 'run')}, but the newest run is {beyond}.",
+        changed=f"Not lastingly in {runs}, but the newest run is {beyond} than the one before.",
         to_do="Wait for more runs, or decide it now:" if before else "Wait for more runs.",
         command=_gate(before, newest, selection) if before else None,
     )

@@ -215,7 +215,9 @@ class _Pages:
             judged=judged,
             to_judge=RUNS_TO_JUDGE,
             more_runs=more_runs(self.commits),
-            by_environment=sum(one["leads"] and _is_by_environment(one["state"]) for one in lines),
+            by_environment=[
+                one["name"] for one in lines if one["leads"] and _is_by_environment(one["state"])
+            ],
             cards=urgent,
             others=[
                 (title, of_kind)

@@ -508,8 +508,8 @@ def _of_times(report: Report, causes: Sequence[Comparison], names: _Named) -> st
         slower = _named(slowest, names, lambda one: f" is {wording.slower_text(one.estimate)}")
         return slower if len(causes) == 1 else f"{some} became slower: {slower}"
     if report.exit_code == EXIT_INCONCLUSIVE:
-        verb = "needs" if len(causes) == 1 else "need"
-        return f"{some} {verb} more time ({_open(report, causes, names)})"
+        verb = "is" if len(causes) == 1 else "are"
+        return f"{some} {verb} still open ({_open(report, causes, names)})"
     named = _named(causes, names, lambda one: f" {_INSTEAD[one.verdict]}")
     return f"{some} could not be compared" + (f": {named}" if named else "")
 

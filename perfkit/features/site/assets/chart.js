@@ -443,9 +443,9 @@ window.PerfkitChart = class {
     const room = Math.max(1, Math.floor(width / wide));
     let before = "";
     for (let number = 0; number < room; number += 1) {
-      const x = this.#view[0] + ((number + 0.5) / room) * span;
+      const share = room > 1 ? number / (room - 1) : 0.5, x = this.#view[0] + share * span;
       const text = this.#data.placeText(x, span);
-      context.textAlign = "center";
+      context.textAlign = share === 0 ? "left" : share === 1 ? "right" : "center";
       if (text && text !== before) context.fillText(text, this.#place(x), own.#TOP + height + 20);
       before = text;
     }
