@@ -7,6 +7,7 @@ import csv
 import json
 import pstats
 import re
+import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +36,7 @@ from perfkit.profiling.passes.instruments import write_operators
 from perfkit.profiling.passes.launch import find_straggler
 from perfkit.profiling.passes.meter import Meter
 from perfkit.profiling.passes.periods import batch_size
+from perfkit.profiling.passes.samples import Sampler
 from perfkit.profiling.passes.target_code import OwnCode, find_own_code
 from perfkit.profiling.passes.targets import resolve_target
 from perfkit.profiling.read.summary_file import encode_summary, load_summary, may_be_summary
@@ -319,3 +321,19 @@ def _balance(forward: list[float], together: list[float], residual: float = 0.0)
 )
 def test_no_straggler_is_invented(together: list[list[float]]) -> None:
     assert find_straggler([_balance([1.0] * len(times), times) for times in together]) is None
+
+
+def test_a_loop_that_ends_in_an_if_is_sampled_on_its_lines() -> None:
+    sampler = Sampler(OwnCode(root=Path(__file__).parent, packages=(Path(__file__),)))
+    begun = time.perf_counter()
+    sampler.start()
+    turns = 0
+    for number in range(5_000_000):
+        if number % 1000 == 0:
+            turns += 1
+    sampler.stop()
+
+    lines = {one.lines[0] for one in sampler.samples((begun, time.perf_counter())) if one.lines}
+
+    assert lines
+    assert all(line.text for line in lines)

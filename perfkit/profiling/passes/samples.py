@@ -148,7 +148,8 @@ class Sampler:
             if known.own:
                 if len(frames) < _OWN_LINES:
                     self._codes[id(code)] = code
-                    frames.append((id(code), frame.f_lineno))
+                    # In Python 3.11 a jump back from an `if` to the head of its loop is on no line.
+                    frames.append((id(code), frame.f_lineno or _line_before(code, frame.f_lasti)))
             elif not known.harness:
                 if not frames and inner in ("", LIBRARY):
                     inner = known.inner
@@ -169,6 +170,13 @@ class Sampler:
             frame = frame.f_back
         if frame is not None and hasattr(found := frame.f_locals.get("self"), "_index_sampler"):
             self.iterator = found
+
+
+@functools.cache
+def _line_before(code: CodeType, instruction: int) -> int:
+    """Return the last line that begins before an instruction."""
+    lines = [line for begin, _, line in code.co_lines() if line and begin <= instruction]
+    return lines[-1] if lines else code.co_firstlineno
 
 
 class LineSamples(Clean):
