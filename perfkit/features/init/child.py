@@ -29,6 +29,7 @@ _CALL_LIMIT_S = 3.0
 _IMPORT_LIMIT_S = 60.0
 _CALLS = 3
 _MEMORY_BYTES = 8_000_000_000
+_IN_NO_COMMIT = "a file that no commit has"
 _Given = tuple[Sequence[object], Mapping[str, object]]
 # A gate decides calls of these times in seconds; slower ones are kept where there is nothing else.
 _SHORTEST_S, _LONGEST_S = 1e-5, 0.05
@@ -203,6 +204,9 @@ def _try_all(order: Order, guard: Guard, log: Callable[[Step], None]) -> None:
                 if is_good(step.call_s):
                     good.add(candidate.module)
                 break
+            if step.problem and step.problem.startswith(_IN_NO_COMMIT):
+                # Once it is read it may be in a cache, and the next attempt read nothing.
+                break
         if len(good) >= order.enough and not order.every:
             return
 
@@ -220,7 +224,7 @@ def _tried(number: int, which: int, attempt: Attempt, guard: Guard, root: str) -
         if [*Path.cwd().iterdir()] != there:
             return Step(candidate=number, attempt=which, problem="a file that it writes")
         if ignored := guard.has_read and try_git(Path(root), "check-ignore", *sorted(guard.has_read)):
-            problem = f"a file that no commit has: {ignored.splitlines()[0]}"
+            problem = f"{_IN_NO_COMMIT}: {ignored.splitlines()[0]}"
             return Step(candidate=number, attempt=which, problem=problem)
         return Step(candidate=number, attempt=which, call_s=probe.call_s, is_anew=first.changes)
     except (Exception, SystemExit, _TimeIsOverError) as error:  # noqa: BLE001 (anything may be raised)
