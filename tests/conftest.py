@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from repositories import Repository, create_repository
+from two_trees import TwoTrees
 
 from perfkit.invocation import keep_ledger
 from perfkit.profiling.passes.launch import PassLauncher
 from perfkit.runner.lockstep import launcher as launcher_module
+from perfkit.runner.lockstep.launcher import Launcher
 
 ROOT = Path(__file__).parent.parent
 pytest_plugins = ["pytester"]
@@ -131,6 +133,14 @@ def repository(tmp_path: Path) -> Repository:
 def launcher() -> Iterator[PassLauncher]:
     """Return what starts passes, as a command has one."""
     with PassLauncher() as launcher:
+        yield launcher
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
+    """Return a launcher whose fork server has imported pytest, for trees to borrow."""
+    with TwoTrees(tmp_path_factory.mktemp("shared")).launcher() as launcher:
+        launcher.renew()
         yield launcher
 
 

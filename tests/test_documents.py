@@ -17,6 +17,7 @@ from xml.etree import ElementTree as ET
 import git
 import pytest
 import typer
+from forked_commands import run
 from repositories import create_repository
 
 from perfkit.cli.app import whole_command_line
@@ -185,9 +186,7 @@ def test_a_mistyped_command_could_not_begin() -> None:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_each_python_block_runs(project: Path, document: str) -> None:
     for block in _blocks(ROOT / document, "python"):
-        done = subprocess.run(
-            [sys.executable, "-c", block], cwd=project, capture_output=True, text=True, check=False
-        )
+        done = run([sys.executable, "-c", block], cwd=project)
         assert done.returncode == 0, f"{block}\n{done.stderr}"
 
 
@@ -244,6 +243,4 @@ def _run(line: str, project: Path) -> subprocess.CompletedProcess[str]:
         # As on a reader's machine: else each line would compile all of perfkit anew.
         "PYTHONDONTWRITEBYTECODE": "",
     }
-    return subprocess.run(
-        ["bash", "-c", line], cwd=project, env=environment, capture_output=True, text=True, check=False
-    )
+    return run(["bash", "-c", line], cwd=project, env=environment)

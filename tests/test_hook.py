@@ -10,6 +10,7 @@ from pathlib import Path
 
 import git
 import pytest
+from forked_commands import run
 from repositories import Repository
 
 from perfkit.ledger.store import Ledger
@@ -56,14 +57,7 @@ def pushed(repository: Repository, tmp_path: Path) -> Repository:
 
 def _push(repository: Repository, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    return subprocess.run(
-        ["git", "push", "origin", *arguments],
-        cwd=repository.root,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run(["git", "push", "origin", *arguments], cwd=repository.root, env=environment)
 
 
 def _gates(repository: Repository) -> list[set[str]]:

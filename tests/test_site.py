@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from forked_commands import run
 
 import perfkit
 
@@ -231,22 +232,8 @@ def _shape(line: str) -> str:
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("furo") is None, reason="needs `perfkit[docs]`")
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "sphinx",
-            "-W",
-            "--keep-going",
-            "-b",
-            "html",
-            str(DOCS),
-            str(tmp_path / "site"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ("-m", "sphinx", "-W", "--keep-going", "-b", "html", str(DOCS), str(tmp_path / "site"))
+    done = run([sys.executable, *words])
 
     assert 0 == done.returncode, done.stderr
     assert "Get started" in (tmp_path / "site" / "start.html").read_text()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tomllib
 
 import versions
+from forked_commands import run
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -23,9 +23,7 @@ def test_the_lowest_supported_python_is_the_lowest_allowed() -> None:
 
 
 def test_a_python_that_is_missing_is_reported_and_no_success() -> None:
-    done = subprocess.run(
-        [sys.executable, versions.__file__, "2.99"], capture_output=True, text=True, check=False
-    )
+    done = run([sys.executable, versions.__file__, "2.99"])
 
     assert "2.99    skipped: no python2.99 answers on the search path or in pyenv\n" == done.stdout
     assert (4, "") == (done.returncode, done.stderr)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -60,6 +61,12 @@ class TwoTrees:
             cores=cores,
         )
 
+    @contextlib.contextmanager
+    def borrow(self, launcher: Launcher) -> Iterator[Launcher]:
+        """Let a launcher measure these trees for a while, from the fork servers that it has."""
+        with on_other_trees(launcher, self.roots, self.folder):
+            yield launcher
+
     def children(self, launcher: Launcher, *tests: str) -> list[Child]:
         """Start a child of each side that runs these tests of the file of benchmarks."""
         return [launcher.start(side, nodes=nodes(*tests)) for side in SIDES]
@@ -101,3 +108,12 @@ class TwoTrees:
 def nodes(*tests: str) -> list[str]:
     """Return the node ids of tests in the file of benchmarks."""
     return [f"{FILE}::{test}" for test in tests]
+
+
+@contextlib.contextmanager
+def on_other_trees(launcher: Launcher, roots: Mapping[Side, Path], folder: Path) -> Iterator[None]:
+    """Have a launcher measure other trees for a while, with logs in another folder."""
+    # What was found of its own trees means nothing there.
+    launcher.folder, launcher.serves, launcher.why_not_served = folder, False, None
+    with launcher.on_other_trees(roots):
+        yield

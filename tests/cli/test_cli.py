@@ -95,9 +95,7 @@ def test_heavy_libraries_are_imported_only_where_needed(
         "app(standalone_mode=False)\n"
         f"sys.exit(', '.join(sorted({heavy} & set(sys.modules))) or 0)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=measured.root, capture_output=True, text=True, check=False
-    )
+    done = run([sys.executable, "-c", program], cwd=measured.root)
 
     assert 0 == done.returncode, done.stderr
 
@@ -129,9 +127,7 @@ def test_shells_complete_verbs_and_options(tmp_path: Path) -> None:
     perfkit --install-completion
     """
 
-    done = subprocess.run(
-        ["bash", "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
+    done = run(["bash", "-c", program], cwd=tmp_path, env=environment)
 
     assert (0, "") == (done.returncode, done.stderr)
     assert ["gate", "--margin --markdown"] == done.stdout.splitlines()[1:3]

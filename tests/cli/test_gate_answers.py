@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import gating
 import pytest
 from forked_commands import run_perfkit
 from gating import SLOWER, SPIN, Gated, GitProject, benchmark, git_project
@@ -192,9 +193,10 @@ def test_an_accepted_regression_stops_nothing(stopped: Stopped) -> None:
 
 
 def test_a_function_that_only_workers_of_a_loader_run_is_named() -> None:
-    base, head = (LOADER.format(numbers=numbers) for numbers in (20_000, 300_000))
+    base, head = (LOADER.format(numbers=numbers) for numbers in (5_000, 75_000))
     tests = "import loading\n\ndef test_epoch(benchmark):\n    benchmark.pedantic(loading.epoch, rounds=3)\n"
-    files = {"pyproject.toml": CONFIGURATION, "tests/test_speed.py": tests, "loading.py": base}
+    settings = gating.CONFIGURATION.replace("preload = []", 'preload = ["torch"]')
+    files = {"pyproject.toml": settings, "tests/test_speed.py": tests, "loading.py": base}
     # A worker's socket lies in its temporary folder, and its path may have 107 characters.
     with TemporaryDirectory() as folder:
         made = git_project(Path(folder), files)

@@ -60,6 +60,8 @@ def test_order(benchmark):
     benchmark(order, list(range(400, 0, -1)))
 """
 FAST = ("--budget", "8")
+# A launch without a decision: what is traced needs none.
+ONE_LAUNCH = ("--budget", "0.01")
 # Each is called in another way; "..." is what a change replaces.
 CALLED = (
     work(near=20, far=20)
@@ -217,7 +219,7 @@ def test_where_nothing_changed_runs_the_gate_passes_or_fails_as_asked(
 ) -> None:
     project.commit(_app(other=20 * SLOWER))
 
-    gated = project.gate("--base", "HEAD^", *FAST)
+    gated = project.gate("--base", "HEAD^", *ONE_LAUNCH)
 
     # Each side was imported once.
     assert "xx" == (tmp_path / "imports").read_text()
@@ -226,14 +228,14 @@ def test_where_nothing_changed_runs_the_gate_passes_or_fails_as_asked(
     assert 0 == gated.exit_code
     (one,) = gated.report["coverage"]["functions"]
     assert ("other", "app.py", "never") == (one["name"], one["file"], one["runs"])
-    assert 4 == project.gate("--base", "HEAD^", "--uncovered", "fail", *FAST).exit_code
+    assert 4 == project.gate("--base", "HEAD^", "--uncovered", "fail", *ONE_LAUNCH).exit_code
 
 
 def test_what_is_not_measured_is_called_as_tests_and_scripts_do(project: GitProject) -> None:
     project.commit({"app.py": CALLED, "tests/test_app.py": TESTS, "train.py": SCRIPT})
     project.commit({"app.py": CALLED.replace("...", "int(1)")})
 
-    gated = project.gate("--base", "HEAD^", *FAST)
+    gated = project.gate("--base", "HEAD^", *ONE_LAUNCH)
     done = _init_for_change(project)
 
     assert "perfkit init --for-change" in gated.stderr
@@ -253,7 +255,9 @@ def test_what_is_not_measured_is_called_as_tests_and_scripts_do(project: GitProj
     assert 4 == again.returncode, again.stderr
     assert [] == json.loads(again.stdout)["files"]
     base, benchmarks = planned["next_commands"][0].split()[3::2]
-    found = project.gate("--base", base, "--benchmarks", benchmarks, *FAST).report["coverage"]["functions"]
+    found = project.gate("--base", base, "--benchmarks", benchmarks, *ONE_LAUNCH).report["coverage"][
+        "functions"
+    ]
     assert {"unused", "wait"} == {one["name"] for one in found if one["runs"] != "timed"}
 
 
@@ -274,7 +278,7 @@ def _init_for_change(project: GitProject) -> subprocess.CompletedProcess[str]:
 def test_time_all_times_all(project: GitProject) -> None:
     project.commit(_app(other=20 * SLOWER))
 
-    gated = project.gate("--base", "HEAD^", "--time-all", *FAST)
+    gated = project.gate("--base", "HEAD^", "--time-all", *ONE_LAUNCH)
 
     assert not {"SAME CODE"} & {*gated.verdicts.values()}
     assert 2 == gated.report["coverage"]["same"]
@@ -283,7 +287,7 @@ def test_time_all_times_all(project: GitProject) -> None:
 def test_equal_trees_are_timed(project: GitProject) -> None:
     project.repository.git.git.commit("--allow-empty", "-m", "Nothing")
 
-    gated = project.gate("--base", "HEAD^", *FAST)
+    gated = project.gate("--base", "HEAD^", *ONE_LAUNCH)
 
     assert not {"SAME CODE"} & {*gated.verdicts.values()}
     assert gated.report["coverage"] is None
@@ -292,7 +296,7 @@ def test_equal_trees_are_timed(project: GitProject) -> None:
 def test_a_changed_conftest_is_timed(project: GitProject) -> None:
     project.commit({"conftest.py": "import os\nos.environ['N'] = '1'\n", **_app(other=21)})
 
-    gated = project.gate("--base", "HEAD^", *FAST)
+    gated = project.gate("--base", "HEAD^", *ONE_LAUNCH)
 
     assert not {"SAME CODE"} & {*gated.verdicts.values()}
 
@@ -305,7 +309,7 @@ def test_a_report_of_perfkit_in_the_tree_affects_no_benchmark(project: GitProjec
         report.write_text('{"exit_code": 0}')
     (project.root / "app.py").write_text(_app(near=20 * SLOWER)["app.py"])
 
-    gated = project.gate(*FAST)
+    gated = project.gate(*ONE_LAUNCH)
 
     assert ("SAME CODE" == gated.verdicts["test_far"]) is not mine
     assert ("gate.json differs" if mine else None) == gated.report["coverage"]["everything"]
@@ -329,7 +333,7 @@ def test_where_functions_run_is_reported(tmp_path: Path) -> None:
     project = _project(tmp_path, {BENCH: text, "app.py": work() + CACHED})
     project.commit({"app.py": work() + CACHED.replace("spin(20)", "spin(21)").replace("spin(1)", "spin(2)")})
 
-    gated = project.gate("--base", "HEAD^", *FAST)
+    gated = project.gate("--base", "HEAD^", *ONE_LAUNCH)
 
     runs = {one["name"]: one["runs"] for one in gated.report["coverage"]["functions"]}
     assert {"vocabulary": "first call", "Net.__init__": "set-up"} == runs

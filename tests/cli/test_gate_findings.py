@@ -191,6 +191,8 @@ def laid_over(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     }
     for name, text in changes.items():
         (project.root / name).write_text(text)
+    # It does not hide benchmarks that lie elsewhere.
+    (project.root / "benchmarks/ledger").mkdir(parents=True)
     return Scene(project=project, gated=project.gate("--budget", "0.01"))
 
 
@@ -291,22 +293,6 @@ def test_a_base_that_cannot_be_collected_is_refused(tmp_path_factory: pytest.Tem
     assert "pip install nowhere" in gated.stderr
     assert "accept" not in gated.stderr
     assert "Traceback" not in gated.stderr
-
-
-def test_a_ledger_does_not_hide_benchmarks_that_lie_elsewhere(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    tests = "import work\n" + STEADY
-    project = git_project(
-        tmp_path_factory.mktemp("ledger"), {"work.py": work(steady=10), "tests/test_speed.py": tests}
-    )
-    project.commit({"work.py": work(steady=11)})
-    (project.root / "benchmarks/ledger").mkdir(parents=True)
-    (project.root / "work.py").write_text(work(steady=12))
-
-    gated = project.gate("--budget", "0.01")
-
-    assert {"test_steady": COMPARED} == gated.verdicts
 
 
 def test_other_code_than_the_sides_is_refused(tmp_path_factory: pytest.TempPathFactory) -> None:

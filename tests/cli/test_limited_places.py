@@ -19,7 +19,6 @@ FILES = {
     "work.py": "def work():\n    return sum(range(500))\n",
     "test_work.py": "from work import work\n\ndef test_work(benchmark):\n    benchmark(work)\n",
 }
-LONG = "n" * 300
 
 
 def gate(repository: Repository, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -52,29 +51,6 @@ def test_warnings_that_are_errors_are_the_measured_codes(repository: Repository)
 
     assert done.returncode in {0, 1, 3}, done.stderr
     assert [*(repository.root / "ledger").glob("*.parquet")]
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("gate", "--base", LONG),
-        ("gate", "--json", LONG),
-        ("ledger", "list", "--ledger", LONG),
-        ("ledger", "import", LONG),
-        ("profile", f"{LONG}.py"),
-        ("experiment", "run", f"{LONG}.toml"),
-    ],
-    ids=" ".join,
-)
-def test_a_name_that_is_too_long_is_a_mistake_in_usage(
-    repository: Repository, command: tuple[str, ...]
-) -> None:
-    repository.commit(FILES)
-
-    done = run_perfkit(*command, cwd=repository.root)
-
-    assert 2 == done.returncode, done.stderr
-    assert LONG in one_line(done)
 
 
 @pytest.mark.parametrize("place", ["$HOME/ledger", "${HOME}/ledger", "~/ledger"])

@@ -86,21 +86,6 @@ def test_commits_are_measured_in_alternation(two_commits: tuple[Repository, str,
     assert 1 == len(repository.git.git.worktree("list").splitlines())
 
 
-def test_a_benchmark_that_raises_at_one_commit_is_reported(two_commits: tuple[Repository, str, str]) -> None:
-    repository, quick, _ = two_commits
-    raising = repository.commit(
-        {"mycode.py": "def work():\n    raise ValueError('no work')\n"}, "Stop working"
-    )
-
-    result = _run(repository, quick, raising, launches=1)
-
-    assert (
-        f"benchmarks/bench_work.py::test_work failed at {raising[:10]}: ValueError: no work",
-    ) == result.failures
-    rows = {row.commit.sha: row.outcome.status for row in Ledger(result.file.parent).rows()}
-    assert {quick: "ok", raising: "error"} == rows
-
-
 def test_what_was_measured_before_an_interruption_is_kept(two_commits: tuple[Repository, str, str]) -> None:
     repository, quick, slow = two_commits
 
@@ -117,30 +102,35 @@ def _interrupt_at_third(number: int, *_: object) -> None:
         raise KeyboardInterrupt
 
 
-def test_a_launch_that_is_killed_keeps_what_it_had_measured(two_commits: tuple[Repository, str, str]) -> None:
+def test_what_raises_or_is_killed_costs_no_other_benchmark(two_commits: tuple[Repository, str, str]) -> None:
     repository, _, _ = two_commits
     another = "def test_another(benchmark):\n    benchmark.pedantic(mycode.more, rounds=3, iterations=1)\n"
-    whole = repository.commit(
-        {"benchmarks/bench_work.py": BENCHMARK + another, "mycode.py": _code(2_000) + "more = work\n"},
-        "Add another",
-    )
-    deadly = repository.commit(
-        {"mycode.py": _code(2_000) + "import os\ndef more():\n    os.kill(os.getpid(), 9)\n"}, "Die"
-    )
+    commits = [
+        repository.commit({"benchmarks/bench_work.py": BENCHMARK + another, "mycode.py": _code(2_000) + more})
+        for more in (
+            "more = work\n",
+            "def more():\n    raise ValueError('no work')\n",
+            "import os\ndef more():\n    os.kill(os.getpid(), 9)\n",
+        )
+    ]
 
-    result = _run(repository, whole, deadly, launches=1)
+    result = _run(repository, *commits, launches=1)
 
     rows = {
-        (row.commit.sha, row.outcome.benchmark.name.rpartition("::")[2]): (row.outcome.status, row.partial)
+        (row.commit.sha, row.outcome.benchmark.name.rpartition("_")[2]): (row.outcome.status, row.partial)
         for row in Ledger(result.file.parent).rows()
     }
+    whole, raising, deadly = commits
     assert {
-        (whole, "test_work"): ("ok", False),
-        (whole, "test_another"): ("ok", False),
-        (deadly, "test_work"): ("ok", True),
-        (deadly, "test_another"): ("error", False),
+        (whole, "work"): ("ok", False),
+        (whole, "another"): ("ok", False),
+        (raising, "work"): ("ok", False),
+        (raising, "another"): ("error", False),
+        (deadly, "work"): ("ok", True),
+        (deadly, "another"): ("error", False),
     } == rows
-    assert 1 == len(result.failures)
+    raised = f"benchmarks/bench_work.py::test_another failed at {raising[:10]}: ValueError: no work"
+    assert (2, True) == (len(result.failures), raised in result.failures)
 
 
 def test_nothing_measured_at_all_is_an_error(two_commits: tuple[Repository, str, str]) -> None:

@@ -34,6 +34,7 @@ def saved_to(path):
     """
     open(path, "w").close()
 '''
+DOUBLED = "def doubled(numbers: list[int]) -> list[int]:\n    return [2 * number for number in numbers]\n"
 LOSSES = """
 import torch
 
@@ -78,13 +79,15 @@ def text_of(planned: StartingPlan, path: str) -> str:
 def test_functions_that_run_become_benchmarks(repository: Repository, tmp_path: Path) -> None:
     written = tmp_path / "written"
     code = LISTS.replace("WRITTEN", repr(str(written)))
-    repository.commit({"pyproject.toml": PROJECT, "widgets/__init__.py": "", "widgets/lists.py": code})
+    dies = "import os\ndef ends(numbers: list[int]):\n    os._exit(3)\n"
+    files = {"widgets/__init__.py": "", "widgets/dies.py": dies, "widgets/lists.py": code}
+    repository.commit({"pyproject.toml": PROJECT, **files})
 
     planned = plan(repository.root)
 
     text = text_of(planned, "benchmarks/test_first_benchmarks.py")
     assert "def test_doubled(benchmark):" in text
-    assert [] == [name for name in ("wiped", "never", "saved_to") if f"test_{name}" in text]
+    assert [] == [name for name in ("ends", "wiped", "never", "saved_to") if f"test_{name}" in text]
     assert not written.exists()
     assert text_of(planned, "pyproject.toml") == (
         f'{PROJECT}\n[tool.perfkit]\nown = ["widgets"]  # whose code is called own in profiles\n'
@@ -263,7 +266,6 @@ def lists_of(numbers: list[int]) -> list[int]:
 def test_sorting_twice_is_sorting_once(numbers):
     assert sorted(sorted(numbers)) == sorted(numbers)
 """
-DOUBLED = "def doubled(numbers: list[int]) -> list[int]:\n    return [2 * number for number in numbers]\n"
 ONLY_TESTS = "class TestLists:\n    def test_none(self):\n        assert not []\n"
 
 
@@ -332,7 +334,7 @@ def test_losses_metrics_and_examples_are_called_as_they_are_meant(repository: Re
 
 
 def test_a_second_time_there_is_nothing_to_write(repository: Repository) -> None:
-    repository.commit({"pyproject.toml": PROJECT, "widgets/__init__.py": "", "widgets/lists.py": LISTS})
+    repository.commit({"pyproject.toml": PROJECT, "widgets/__init__.py": "", "widgets/lists.py": DOUBLED})
     write_plan(plan(repository.root, "github", "gitlab", "pre-commit"))
 
     again = plan(repository.root, "github", "gitlab", "pre-commit")
@@ -414,28 +416,12 @@ def test_a_training_script_is_left_to_a_target(repository: Repository) -> None:
 
 
 def test_a_library_that_is_missing_is_named(repository: Repository) -> None:
-    code = f"import no_such_library\n{LISTS}"
+    code = f"import no_such_library\n{DOUBLED}"
     repository.commit({"pyproject.toml": PROJECT, "widgets/__init__.py": "", "widgets/lists.py": code})
 
     remarks = " ".join(plan(repository.root).remarks)
 
     assert "No module named 'no_such_library'; install it (`pip install no_such_library`)" in remarks
-
-
-def test_code_that_ends_the_process_or_hangs_is_left_out(repository: Repository) -> None:
-    repository.commit(
-        {
-            "pyproject.toml": PROJECT,
-            "widgets/__init__.py": "",
-            "widgets/dies.py": "import os\ndef ends(numbers: list[int]):\n    os._exit(3)\n",
-            "widgets/lists.py": LISTS,
-        }
-    )
-
-    text = text_of(plan(repository.root), "benchmarks/test_first_benchmarks.py")
-
-    assert "test_doubled" in text
-    assert "test_ends" not in text
 
 
 def test_windows_line_ends_are_kept(repository: Repository) -> None:
@@ -456,7 +442,7 @@ def test_a_file_of_the_same_name_stays(repository: Repository) -> None:
         {
             "pyproject.toml": PROJECT,
             "widgets/__init__.py": "",
-            "widgets/lists.py": LISTS,
+            "widgets/lists.py": DOUBLED,
             "benchmarks/test_first_benchmarks.py": mine,
             ".github/workflows/perfkit.yml": mine,
         }
@@ -472,7 +458,7 @@ def test_a_file_of_the_same_name_stays(repository: Repository) -> None:
 
 
 def test_the_job_names_a_file_of_dependencies_that_is_there(repository: Repository) -> None:
-    repository.commit({"widgets/__init__.py": "", "widgets/lists.py": LISTS})
+    repository.commit({"widgets/__init__.py": ""})
     for files, named in (
         ({}, "**/*.py"),
         ({"requirements.txt": "msgspec\n"}, "requirements.txt"),
@@ -488,7 +474,7 @@ def test_the_job_names_a_file_of_dependencies_that_is_there(repository: Reposito
 
 def test_names_that_pytest_collects_are_kept_to(repository: Repository) -> None:
     settings = PROJECT + '\n[tool.pytest.ini_options]\npython_files = ["check_*.py"]\ntestpaths = ["tests"]\n'
-    repository.commit({"pyproject.toml": settings, "widgets/__init__.py": "", "widgets/lists.py": LISTS})
+    repository.commit({"pyproject.toml": settings, "widgets/__init__.py": "", "widgets/lists.py": DOUBLED})
 
     text = text_of(plan(repository.root), "benchmarks/check_first_benchmarks.py")
 
@@ -550,7 +536,7 @@ def test_a_shallow_clone_has_to_fetch(repository: Repository, tmp_path: Path) ->
 
 def test_a_place_that_cannot_be_written_is_named(repository: Repository) -> None:
     repository.commit({"pyproject.toml": PROJECT, "widgets/__init__.py": "", "benchmarks": "a file\n"})
-    (repository.root / "widgets/lists.py").write_text(LISTS)
+    (repository.root / "widgets/lists.py").write_text(DOUBLED)
     planned = plan(repository.root)
 
     with pytest.raises(UsageError, match=r"cannot write benchmarks/test_first_benchmarks\.py"):

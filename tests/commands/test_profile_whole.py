@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
-from forked_commands import PERFKIT, run_here
+from forked_commands import PERFKIT, run, run_here
 from repositories import Repository, create_repository
 
 from perfkit.ledger.store import Ledger
@@ -173,14 +172,11 @@ def test_workers_do_not_hang_where_the_temporary_folder_has_a_long_path(
     place = project.root / ("tmp" + "x" * 80)
     place.mkdir()
 
-    done = subprocess.run(
+    done = run(
         [PERFKIT, "profile", *words, "train.py"],
         cwd=project.root,
         env={**os.environ, "TMPDIR": str(place)},
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
 
     assert 0 == done.returncode, done.stderr

@@ -97,7 +97,7 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
 
 
 def _watched(process: subprocess.Popen[str], folder: Path) -> tuple[dict[str, Any], str]:
-    done = run_perfkit("watch", str(process.pid), "--for", "3s", "--json", "watch.json", cwd=folder)
+    done = run_perfkit("watch", str(process.pid), "--for", "2s", "--json", "watch.json", cwd=folder)
     assert 0 == done.returncode, done.stderr
     report = json.loads((folder / "watch.json").read_text())
     jsonschema.validate(report, schema_of(document_named("watch")))
@@ -160,7 +160,7 @@ def test_ctrl_c_shows_what_was_seen(begin: Begin, tmp_path: Path) -> None:
     assert watching.stderr is not None
     assert "watching" in watching.stderr.readline()
     with pytest.raises(subprocess.TimeoutExpired):
-        watching.wait(3)
+        watching.wait(2)
 
     watching.send_signal(signal.SIGINT)
     shown, _ = watching.communicate()

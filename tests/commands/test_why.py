@@ -73,7 +73,7 @@ def _asked(*more: LineSample, **fields: Any) -> WhyReport:  # noqa: ANN401 (fiel
 @pytest.fixture
 def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the passes that follow a loop to its end, or for a while, end sooner."""
-    monkeypatch.setattr("perfkit.features.why.causes._LIMIT_S", 6.0)
+    monkeypatch.setattr("perfkit.features.why.causes._LIMIT_S", 3.0)
 
 
 @pytest.mark.usefixtures("_brief")

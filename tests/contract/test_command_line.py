@@ -29,6 +29,7 @@ if __name__ == "__main__":
     main()
 """
 DONE, REGRESSED, REFUSED, UNDECIDED, NOT_MEASURED = 0, 1, 2, 3, 4
+_LONG = 300 * "n"
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +191,17 @@ MISTAKES = [
     ("accept test_slower --reason x --ledger nowhere", "there is no ledger at nowhere"),
     ("schema nothing", "nothing"),
     ("nothing", "nothing"),
+    # No ledger holds such a seed.
+    ("backfill HEAD --seed -1", "--seed must be from 0 to 9223372036854775807, found -1"),
+    ("gate --seed 9223372036854775808", "--seed must be from 0 to 9223372036854775807, found 92233720"),
+    # No file has so long a name.
+    *(
+        (words.format(_LONG), _LONG)
+        for words in (
+            *("gate --base {}", "gate --json {}", "ledger list --ledger {}", "ledger import {}"),
+            *("profile {}.py", "experiment run {}.toml"),
+        )
+    ),
 ]
 # Commands that take the ledger of the project.
 OF_LEDGER = (

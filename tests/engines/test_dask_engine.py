@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, Pile, cluster, recorded, simulated_tasks
+from cluster import Cluster, Pile, cluster, kill, recorded, simulated_tasks
 from forked_commands import run_perfkit
 from gating import GitProject, benchmark, git_project, work
 
@@ -29,6 +29,13 @@ ROWS_OF_A_TASK = 3
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with cluster(tmp_path_factory.mktemp("cluster"), workers=2) as made:
         made.wait_for_workers(2)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def lonely(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Return a scheduler without workers."""
+    with cluster(tmp_path_factory.mktemp("lonely"), workers=0) as made:
         yield made
 
 
@@ -92,13 +99,13 @@ def test_an_error_of_this_side_is_none_of_the_scheduler(shared: Cluster, tmp_pat
     ],
 )
 def test_a_worker_that_is_not_fit_is_refused_in_words(
-    tmp_path: Path, resources: str | None, program: str, reason: str
+    lonely: Cluster, resources: str | None, program: str, reason: str
 ) -> None:
-    with cluster(tmp_path / "cluster", workers=0) as made:
-        made.start_worker(resources=resources, program=program)
+    worker = lonely.start_worker(resources=resources, program=program)
 
-        with DaskEngine(made.url) as engine, pytest.raises(NotMeasuredError) as caught:
-            engine.classes()
+    with DaskEngine(lonely.url) as engine, pytest.raises(NotMeasuredError) as caught:
+        engine.classes()
+    kill(worker)
 
     assert reason in str(caught.value)
     assert "perfkit engine check" in str(caught.value)

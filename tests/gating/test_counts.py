@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -41,22 +41,26 @@ def _compared(name: str, *, gating: bool = True) -> ComparedBenchmark:
     )
 
 
-@pytest.fixture(autouse=True)
-def _plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", raising=False)
+@pytest.fixture(scope="module")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
+    """Return a launcher of benchmarks of which some cannot be counted, each on another side."""
+    trees = TwoTrees(tmp_path_factory.mktemp("counts"))
+    for side, lost, mended in (("base", STEADY, RAISES), ("head", RAISES, STEADY)):
+        tests = {"steady": STEADY, "broken": RAISES, "lost": lost, "mended": mended}
+        text = "".join(one.replace("test_it", f"test_{name}") for name, one in tests.items())
+        trees.benchmarks(text, cast("Side", side))
+    with pytest.MonkeyPatch.context() as patched, trees.launcher() as launcher:
+        patched.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", raising=False)
+        yield launcher
 
 
-@pytest.mark.parametrize(("base", "head", "expected"), [(STEADY, RAISES, 4), (RAISES, STEADY, None)])
+@pytest.mark.parametrize(("test", "expected"), [("test_lost", 4), ("test_mended", None)])
 def test_a_benchmark_that_cannot_be_counted_on_head_alone_is_missed(
-    tmp_path: Path, base: str, head: str, expected: int | None
+    launcher: Launcher, test: str, expected: int | None
 ) -> None:
-    trees = TwoTrees(tmp_path)
-    trees.benchmarks(base, "base")
-    trees.benchmarks(head, "head")
-    (name,) = nodes("test_it")
+    (name,) = nodes(test)
 
-    with trees.launcher() as launcher:
-        counted = count_compared([_compared(name)], launcher, log=lambda _: None, decide=False)
+    counted = count_compared([_compared(name)], launcher, log=lambda _: None, decide=False)
 
     compared = [found for found in counted.compared(POLICY) if found.metric.name == "python_calls"]
     assert expected == (exit_code(compared) if compared else None)
@@ -64,16 +68,11 @@ def test_a_benchmark_that_cannot_be_counted_on_head_alone_is_missed(
     assert () == counted.findings
 
 
-def test_where_counts_decide_a_benchmark_that_cannot_be_counted_is_a_finding(tmp_path: Path) -> None:
-    trees = TwoTrees(tmp_path)
-    trees.benchmarks(STEADY + RAISES.replace("test_it", "test_broken"))
-    steady, broken = nodes("test_it", "test_broken")
+def test_where_counts_decide_a_benchmark_that_cannot_be_counted_is_a_finding(launcher: Launcher) -> None:
+    steady, broken = nodes("test_steady", "test_broken")
     logged: list[str] = []
 
-    with trees.launcher() as launcher:
-        counted = count_compared(
-            [_compared(steady), _compared(broken)], launcher, log=logged.append, decide=True
-        )
+    counted = count_compared([_compared(steady), _compared(broken)], launcher, log=logged.append, decide=True)
 
     assert [steady, broken] == logged
     assert [steady] == [pair.benchmark.name for pair in counted.pairs]

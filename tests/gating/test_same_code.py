@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from changes import BENCH, HARMLESS, HIDDEN, MORE_HIDDEN, Change
+from two_trees import on_other_trees
 
 from perfkit.gating.affected import Decision, decide, sort_changed
 from perfkit.model import SIDES, Side
@@ -47,9 +48,7 @@ def _decide(change: Change, folder: Path, launcher: Launcher, *, variants: int =
             )
             (root / BENCH).write_text(marked)
         nodes = [f"{BENCH}::test_it[{number}]" for number in range(variants)]
-    # What was found of other trees means nothing here.
-    launcher.folder, launcher.serves, launcher.why_not_served = launches, False, None
-    with launcher.on_other_trees(roots):
+    with on_other_trees(launcher, roots, launches):
         traces = trace_sides(launcher, nodes, roots, seconds=20, limit_s=20)
 
     def read(side: Side, file: str) -> bytes | None:

@@ -54,7 +54,6 @@ def test_a_gate_is_a_result_that_shows_itself(capsys: pytest.CaptureFixture[str]
     assert found.report.run_id in repr(found)
 
 
-@pytest.mark.alone
 def test_a_gate_times_both_sides() -> None:
     found = perfkit.gate("HEAD~1", "HEAD", progress=False, budget_s=60)
 

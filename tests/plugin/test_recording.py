@@ -251,36 +251,65 @@ def test_an_internal_error_fails_no_test(suite: pytest.Pytester, broken: str) ->
     )
 
 
+# Uncommitted: a tear-down that fails, torch that only a later test imports, and work that is never run.
+UNCOMMITTED = """
+import asyncio
+import pytest
+
+@pytest.fixture
+def broken():
+    yield
+    raise OSError("cannot clean up")
+
+def test_late(benchmark, broken):
+    benchmark(sum, range(10))
+
+def test_torch(benchmark):
+    import torch
+    benchmark(sum, range(10))
+
+async def fetch():
+    return 3
+
+def batches():
+    yield 3
+
+def test_fetch(benchmark):
+    assert 3 == asyncio.run(benchmark.pedantic(fetch, rounds=1, iterations=1))
+
+def test_batches(benchmark):
+    assert [3] == list(benchmark(batches))
+
+def test_run(benchmark):
+    benchmark(lambda: list(batches()))
+"""
+
+
 def test_what_only_the_end_of_a_session_knows_is_filed(suite: pytest.Pytester) -> None:
-    suite.makepyfile(
-        test_late="""
-        import pytest
+    suite.makepyfile(test_suite=SUITE + "\n# changed\n", test_more=UNCOMMITTED)
 
-        @pytest.fixture
-        def broken():
-            yield
-            raise OSError("cannot clean up")
+    done = run_session(suite.path, "--perfkit-ledger=rows", "test_more.py")
 
-        def test_late(benchmark, broken):
-            benchmark(sum, range(10))
-
-        def test_torch(benchmark):
-            import torch
-            benchmark(sum, range(10))
-        """
-    )
-    run_session(suite.path, "--perfkit-ledger=rows", "test_late.py")
-
-    rows = _rows(suite.path / "rows")
-    assert "OSError: cannot clean up" == rows["test_late.py::test_late"].outcome.message
-    assert {True} == {"matmul_precision" in row.environment.facts for row in rows.values()}
-    assert {False} == {row.partial for row in rows.values()}
+    done.assert_outcomes(passed=5, errors=1)
+    rows = {name.rpartition("_")[2]: row for name, row in _rows(suite.path / "rows").items()}
+    assert {"late": "error", "torch": "ok", "fetch": "error", "batches": "error", "run": "ok"} == {
+        name: row.outcome.status for name, row in rows.items()
+    }
+    assert "OSError: cannot clean up" == rows["late"].outcome.message
+    assert {(True, True, False)} == {
+        ("matmul_precision" in row.environment.facts, row.commit.dirty, row.partial) for row in rows.values()
+    }
     assert not (suite.path / "rows/.staged").exists()
+    done.stdout.fnmatch_lines(
+        [
+            "*(uncommitted changes: left out of the log)*",
+            "perfkit: *test_batches was not measured: a generator was made and never run*",
+        ]
+    )
 
 
-@pytest.mark.parametrize("arguments", [(), ("--benchmark-autosave", "--collect-only")])
-def test_nothing_is_recorded_unasked(suite: pytest.Pytester, arguments: tuple[str, ...]) -> None:
-    run_session(suite.path, "-k", "sum", *arguments)
+def test_nothing_is_recorded_of_what_is_only_collected(suite: pytest.Pytester) -> None:
+    run_session(suite.path, "-k", "sum", "--benchmark-autosave", "--collect-only")
 
     assert not (suite.path / "benchmarks").exists()
 
@@ -303,53 +332,6 @@ def test_the_options_that_switch_benchmarks_on_are_named(suite: pytest.Pytester,
     assert 1 == sum(one.startswith("perfkit:") for one in off.outlines)
     on.assert_outcomes(passed=1)
     assert 1 == len(list((suite.path / "benchmarks/ledger").iterdir()))
-
-
-def test_what_is_made_and_never_run_is_recorded_as_not_measured(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        test_a="""
-        import asyncio
-
-        async def fetch():
-            return 3
-
-        def batches():
-            yield 3
-
-        def test_fetch(benchmark):
-            assert 3 == asyncio.run(benchmark.pedantic(fetch, rounds=1, iterations=1))
-
-        def test_batches(benchmark):
-            assert [3] == list(benchmark(batches))
-
-        def test_run(benchmark):
-            benchmark(lambda: list(batches()))
-        """
-    )
-    pytester.makeini("[pytest]\naddopts = --benchmark-max-time=0.01\n")
-    repository = create_repository(pytester.path)
-    repository.git.add("--all")
-    repository.git.commit("--quiet", "-m", "Add a suite")
-
-    result = run_session(pytester.path, "--benchmark-autosave")
-
-    result.assert_outcomes(passed=3)
-    rows = _rows(pytester.path / "benchmarks/ledger")
-    assert {"test_fetch": "error", "test_batches": "error", "test_run": "ok"} == {
-        name.rpartition("::")[2]: row.outcome.status for name, row in rows.items()
-    }
-    result.stdout.fnmatch_lines(
-        ["perfkit: *test_batches was not measured: a generator was made and never run*"]
-    )
-
-
-def test_a_dirty_tree_is_recorded_as_dirty(suite: pytest.Pytester) -> None:
-    suite.makepyfile(test_suite=SUITE + "\n# changed\n")
-
-    result = run_session(suite.path, "--perfkit-ledger=rows", "-k", "pedantic")
-
-    assert {True} == {row.commit.dirty for row in Ledger(suite.path / "rows").rows()}
-    result.stdout.fnmatch_lines(["*(uncommitted changes: left out of the log)*"])
 
 
 def test_no_commit_is_refused_before_anything_is_measured(pytester: pytest.Pytester) -> None:
@@ -471,8 +453,8 @@ def test_code_from_elsewhere_is_not_filed(suite: pytest.Pytester, tmp_path: Path
     assert [] == Ledger(suite.path / "rows").files()
 
 
-def test_the_timer_waits_for_the_accelerator(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
+def test_a_session_that_nobody_records_waits_for_the_accelerator(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
         test_a="""
         import torch
 
@@ -491,7 +473,9 @@ def test_the_timer_waits_for_the_accelerator(pytester: pytest.Pytester) -> None:
         """
     )
 
-    run_session(pytester.path).assert_outcomes(passed=1)
+    run_session(suite.path, "test_a.py").assert_outcomes(passed=1)
+
+    assert not (suite.path / "benchmarks").exists()
 
 
 def test_a_session_shows_what_moved_against_the_last_run(suite: pytest.Pytester) -> None:

@@ -48,6 +48,7 @@ def _listed(project: Path, *arguments: str) -> list[str]:
 
 
 def test_benchmarks_are_listed_by_file_class_and_parameters(project: Path) -> None:
+    listed = _listed(project, "benchmarks")
     assert {
         "benchmarks/common.py::Base::time_inherited[1-a]",
         "benchmarks/common.py::Base::time_inherited[1-'b c']",
@@ -60,10 +61,10 @@ def test_benchmarks_are_listed_by_file_class_and_parameters(project: Path) -> No
         "benchmarks/times.py::TimeSuite::TimeCapital",
         "benchmarks/times.py::named",
         "benchmarks/times.py::timeraw_spin",
-    } <= set(_listed(project, "benchmarks"))
+    } <= set(listed)
     assert not [
         name
-        for name in _listed(project, "benchmarks")
+        for name in listed
         if any(part in name for part in ("hidden", "marked", "timeless", "loose", "Abstract", "time_lost"))
     ]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import types
 from pathlib import Path
 
 import pytest
 from fake_devices import PREPARE, FakeAccelerator, can_build
+from forked_commands import run
 
 from perfkit.agent import clock as clock_module
 from perfkit.agent.clock import (
@@ -246,10 +246,7 @@ def test_a_real_backend_of_torch_is_timed(tmp_path: Path, monkeypatch: pytest.Mo
 
     build = tmp_path / "build"
     build.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", PREPARE + ON_THE_BACKEND, str(build)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run([sys.executable, "-c", PREPARE + ON_THE_BACKEND, str(build)])
     assert 0 == done.returncode, done.stderr
     output = json.loads(done.stdout.splitlines()[-1])
     assert "fakedev" == output["kind"]
@@ -266,10 +263,7 @@ def test_a_real_backend_of_torch_is_timed(tmp_path: Path, monkeypatch: pytest.Mo
     repository.git.add("--all")
     repository.git.commit("--quiet", "-m", "All of it")
     monkeypatch.chdir(project)
-    recorded = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--perfkit-ledger=rows", "--perfkit-no-counts"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    recorded = run([sys.executable, "-m", "pytest", "-q", "--perfkit-ledger=rows", "--perfkit-no-counts"])
     assert 0 == recorded.returncode, recorded.stdout
     rows = {
         (row.outcome.benchmark.name.partition("::")[2], row.outcome.metric.name): row

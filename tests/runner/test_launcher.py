@@ -164,12 +164,12 @@ def test_plugins_of_pytest_are_loaded_before_the_fork(
     assert {} == listing.errors
 
 
-def test_a_marker_that_has_tests_run_again_is_overruled_and_named(trees: TwoTrees) -> None:
+def test_a_marker_that_has_tests_run_again_is_overruled_and_named(trees: TwoTrees, shared: Launcher) -> None:
     trees.benchmarks(
         "import pytest\n@pytest.mark.flaky(reruns=2)\ndef test_it(benchmark): benchmark(sum, [])\n"
     )
 
-    with trees.launcher() as launcher:
+    with trees.borrow(shared) as launcher:
         listing = list_benchmarks(launcher.start("head", nodes=None))
 
     assert (nodes("test_it"), ("@pytest.mark.flaky",)) == (list(listing.found), listing.overruled)
@@ -177,10 +177,10 @@ def test_a_marker_that_has_tests_run_again_is_overruled_and_named(trees: TwoTree
 
 @pytest.mark.parametrize(("addopts", "overruled"), [("-p no:xdist", ()), ("-n 2", ("-n",))])
 def test_options_of_other_plugins_are_undone_where_these_are_loaded(
-    trees: TwoTrees, addopts: str, overruled: tuple[str, ...]
+    trees: TwoTrees, shared: Launcher, addopts: str, overruled: tuple[str, ...]
 ) -> None:
     trees.write({"pyproject.toml": PYPROJECT_WITH.format(addopts=addopts)})
-    with trees.launcher() as launcher:
+    with trees.borrow(shared) as launcher:
         _, listing = visit(trees, launcher, "head")
 
     assert 1 == len(listing.found)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from forked_commands import run
 from processes_seen import wait_until
 
 from perfkit.agent.processes import read_process
@@ -208,9 +209,7 @@ def test_a_folder_on_a_read_only_mount_is_passed_over(monkeypatch: pytest.Monkey
     if unshare is None:
         pytest.skip("no mount can be made here")
 
-    done = subprocess.run(
-        [unshare, "-rm", "sh", "-c", READ_ONLY, sys.executable], capture_output=True, text=True, check=False
-    )
+    done = run([unshare, "-rm", "sh", "-c", READ_ONLY, sys.executable])
 
     if done.returncode == 77 or "unshare" in done.stderr:
         pytest.skip(f"no mount can be made here: {done.stderr}")

@@ -75,8 +75,8 @@ def output(trees: TwoTrees, what: str) -> list[dict[str, Any]]:
     return [one for one in found if one["what"] == what]
 
 
-def test_launches_are_forked_after_the_import(trees: TwoTrees) -> None:
-    with trees.launcher() as launcher:
+def test_launches_are_forked_after_the_import(trees: TwoTrees, shared: Launcher) -> None:
+    with trees.borrow(shared) as launcher:
         listed = launcher.survey()
         records = [launch(launcher) for _ in range(3)]
 
@@ -94,8 +94,8 @@ def test_launches_are_forked_after_the_import(trees: TwoTrees) -> None:
     assert [0, 0, 0] == [one["calls"] for one in launched]
 
 
-def test_launches_are_no_forks_of_what_traced_the_import(trees: TwoTrees) -> None:
-    with trees.launcher() as launcher:
+def test_launches_are_no_forks_of_what_traced_the_import(trees: TwoTrees, shared: Launcher) -> None:
+    with trees.borrow(shared) as launcher:
         launcher.trace_imports(trees.roots)
         launcher.survey()
         traces = trace_sides(launcher, nodes("test_it"), trees.roots, seconds=20, limit_s=20)
@@ -114,10 +114,12 @@ def test_launches_are_no_forks_of_what_traced_the_import(trees: TwoTrees) -> Non
 @pytest.mark.parametrize(
     ("name", "expected"), [("test_plain.py", [False, True]), ("bench_plain.py", [True, True, False])]
 )
-def test_files_without_benchmarks_are_not_traced(trees: TwoTrees, name: str, expected: list[bool]) -> None:
+def test_files_without_benchmarks_are_not_traced(
+    trees: TwoTrees, shared: Launcher, name: str, expected: list[bool]
+) -> None:
     for root in trees.roots.values():
         (root / "benchmarks" / name).write_text("def test_plain(): pass\n")
-    with trees.launcher() as launcher:
+    with trees.borrow(shared) as launcher:
         launcher.trace_imports(trees.roots)
         launcher.survey()
         traces = trace_sides(launcher, nodes("test_it"), trees.roots, seconds=20, limit_s=20)
@@ -130,8 +132,8 @@ def test_files_without_benchmarks_are_not_traced(trees: TwoTrees, name: str, exp
     assert imported[expected.index(False)]["pid"] == launched[-1]["parent"]
 
 
-def test_groups_are_as_large_as_their_cost_allows(trees: TwoTrees) -> None:
-    with trees.launcher() as launcher:
+def test_groups_are_as_large_as_their_cost_allows(trees: TwoTrees, shared: Launcher) -> None:
+    with trees.borrow(shared) as launcher:
         launcher.survey()
         launches = LockstepLaunches(launcher, limit_s=lambda _: 20.0)
         groups = []
@@ -149,8 +151,8 @@ def test_groups_are_as_large_as_their_cost_allows(trees: TwoTrees) -> None:
     assert set(imported[:2]).isdisjoint(launched)
 
 
-def test_groups_that_differ_are_small(trees: TwoTrees) -> None:
-    with trees.launcher() as launcher:
+def test_groups_that_differ_are_small(trees: TwoTrees, shared: Launcher) -> None:
+    with trees.borrow(shared) as launcher:
         launcher.survey()
         launches = LockstepLaunches(launcher, limit_s=lambda _: 20.0)
         launches.expect(1e9)
@@ -166,9 +168,11 @@ def test_groups_that_differ_are_small(trees: TwoTrees) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/syscall").exists(), reason="the kernel has no such file")
 @pytest.mark.parametrize("served", [True, False])
-def test_the_stack_is_elsewhere_in_each_launch_and_alike_on_both_sides(trees: TwoTrees, served: bool) -> None:  # noqa: FBT001
+def test_the_stack_is_elsewhere_in_each_launch_and_alike_on_both_sides(
+    trees: TwoTrees, shared: Launcher, *, served: bool
+) -> None:
     trees.benchmarks(STACK if served else THREADED + STACK)
-    with trees.launcher() as launcher:
+    with trees.borrow(shared) as launcher:
         launcher.survey()
         for _ in range(4):
             assert () == launch(launcher).failures
@@ -185,8 +189,8 @@ def test_the_stack_is_elsewhere_in_each_launch_and_alike_on_both_sides(trees: Tw
     assert max(base) - min(base) < 1 << 14
 
 
-def test_a_server_that_died_is_replaced(trees: TwoTrees) -> None:
-    with trees.launcher() as launcher:
+def test_a_server_that_died_is_replaced(trees: TwoTrees, shared: Launcher) -> None:
+    with trees.borrow(shared) as launcher:
         launcher.survey()
         (imported,) = output(trees, "imported")
         os.kill(imported["pid"], signal.SIGKILL)
@@ -213,12 +217,14 @@ VANISHING = {
 
 
 @pytest.mark.parametrize("text", VANISHING, ids=["another id", "an error", "a skip"])
-def test_a_benchmark_that_is_not_collected_again_is_reported(trees: TwoTrees, text: str) -> None:
+def test_a_benchmark_that_is_not_collected_again_is_reported(
+    trees: TwoTrees, shared: Launcher, text: str
+) -> None:
     trees.write({"benchmarks/bench_other.py": "def test_other(benchmark): benchmark(sum, [])\n"})
     trees.benchmarks(SEEN + text, "base")
     trees.benchmarks(FIRST, "head")
     wanted = [*nodes("test_first"), "benchmarks/bench_other.py::test_other"]
-    with trees.launcher() as launcher:
+    with trees.borrow(shared) as launcher:
         assert [set(wanted)] * 2 == [set(one.found) for one in launcher.survey().values()]
         launcher.renew()
         record = launcher.launch(next(iter(schedule(seed=1))), wanted, plans={}, rules=RULES)
@@ -241,12 +247,12 @@ def test_a_library_that_brings_a_sides_own_code_is_not_preloaded(trees: TwoTrees
 
 
 def test_a_collection_that_takes_long_states_where_it_is(
-    trees: TwoTrees, monkeypatch: pytest.MonkeyPatch
+    trees: TwoTrees, shared: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collection, "_FIRST_WORD_S", 0.5)
     trees.benchmarks("import time\ntime.sleep(2)\n" + PLAIN)
     output: list[str] = []
-    with trees.launcher() as launcher:
+    with trees.borrow(shared) as launcher:
         listed = launcher.survey(log=output.append)
 
     assert nodes("test_it") == list(listed["head"].found)
