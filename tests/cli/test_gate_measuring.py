@@ -203,7 +203,7 @@ def test_a_count_decides_only_where_other_processes_repeat_it(unseeded: GitProje
 
 
 def test_nothing_is_accused_where_no_code_differs(unseeded: GitProject) -> None:
-    gated = unseeded.gate("--base", "HEAD^", "--head", "HEAD", "--budget", "4", "--alpha", "0.5")
+    gated = unseeded.gate("--base", "HEAD^", "--head", "HEAD", "--budget", "10", "--alpha", "0.5")
 
     found = [one["verdict"] for one in (*gated.report["comparisons"], *gated.report["exact"])]
     assert found
