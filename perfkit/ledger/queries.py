@@ -19,6 +19,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     import duckdb
 
 INDEX_FOLDER = ".index"
+_kept: ContextVar[duckdb.DuckDBPyConnection | None] = ContextVar("kept", default=None)
+# A file of its own takes a quarter of a millisecond, and the index some ten.
+_FEW_FILES = 40
 # With fewer files that it lacks, making it longer is not worth the time.
 FEWEST_FILES = 200
 # Nobody should wait much longer for one question than for another.
@@ -245,10 +249,11 @@ class Questions:
         self, question: str, *, within: Collection[str] | None = None, **parameters: object
     ) -> list[tuple[Any, ...]]:
         """Return the rows of an answer to a question in SQL, which selects from ``ledger``."""
-        index = self._ledger if within is None else None
+        # The index has many files sooner than these files have themselves.
+        index = self._ledger if within is None or len(within) > _FEW_FILES else None
         return self._answer(
             lambda files: _ask(
-                _only(files, within), question, parameters, lambda found: found.fetchall(), index=index
+                files, question, parameters, lambda found: found.fetchall(), index=index, within=within
             )
         )
 
@@ -325,23 +330,48 @@ def _ask(
     take: Callable[[duckdb.DuckDBPyRelation], Answer],
     *,
     index: Path | None = None,
+    within: Collection[str] | None = None,
 ) -> Answer:
     """Answer a question quickly where all files are of this version, else with care."""
     import duckdb
 
-    with closing(duckdb.connect(config=_SETTINGS)) as connection:
+    with _connected() as connection:
         if index is not None and len(files) >= FEWEST_FILES and not _ASKS_FOR_MORE.search(question):
             # It only makes things quicker: others may change it meanwhile, or it cannot be written.
             with contextlib.suppress(duckdb.Error, OSError):
                 if _is_begun(index):
                     known = _by_index(connection, index, files)
                     return take(connection.sql(_about(known, question), params=parameters))
+        files = _only(files, within)
         if files:
             # An older file lacks columns; another cause shows again below.
             with contextlib.suppress(duckdb.Error):
                 return take(connection.sql(_about(_alike(files), question), params=parameters))
             _refuse_unreadable(connection, files)
         return take(connection.sql(_about(_of_any_version(files), question), params=parameters))
+
+
+@contextmanager
+def one_connection() -> Iterator[None]:
+    """Ask all questions within over one connection: to open and close one takes longer than some answers."""
+    with _connected() as connection:
+        token = _kept.set(connection)
+        try:
+            yield
+        finally:
+            _kept.reset(token)
+
+
+@contextmanager
+def _connected() -> Iterator[duckdb.DuckDBPyConnection]:
+    if connection := _kept.get():
+        yield connection
+        return
+    # A signal in the midst of its first import would abort the process.
+    with signals_put_off():
+        import duckdb
+    with closing(duckdb.connect(config=_SETTINGS)) as connection:
+        yield connection
 
 
 def _only(files: Present, names: Collection[str] | None) -> Present:
