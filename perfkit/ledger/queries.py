@@ -339,7 +339,8 @@ def _ask(
         if index is not None and len(files) >= FEWEST_FILES and not _ASKS_FOR_MORE.search(question):
             # It only makes things quicker: others may change it meanwhile, or it cannot be written.
             with contextlib.suppress(duckdb.Error, OSError):
-                if _is_begun(index):
+                # More questions follow over a connection that is kept.
+                if _is_begun(index) or _kept.get():
                     known = _by_index(connection, index, files)
                     return take(connection.sql(_about(known, question), params=parameters))
         files = _only(files, within)
@@ -407,29 +408,40 @@ def _by_index(connection: duckdb.DuckDBPyConnection, ledger: Path, files: Presen
 
 def _extend(connection: duckdb.DuckDBPyConnection, index: Index, held: Collection[str], new: Present) -> None:
     """Add a part for new files to an index; too many parts become one."""
-    _refuse_unreadable(connection, new)
+    import duckdb
+
     for leftover in index.folder.glob(f".*{TEMPORARY}"):
         # Only the holder of the lock writes here.
         leftover.unlink(missing_ok=True)
     covered = {file.name: _size(file) for file in new}
-    places = "parse_filename(filename) AS filename, file_row_number"
-    rows = f"SELECT {_INDEXED}, {places} FROM ({_of_any_version(new)})"
+    others = ""
     is_long = len(index.parts) >= _MOST_PARTS or len(index.outdated(held)) > len(held)
     merged = index.parts if is_long else {}
     for part, sizes in merged.items():
         kept = {name: size for name, size in sizes.items() if name in held}
         covered |= kept
-        rows += (
+        others += (
             f" UNION ALL BY NAME SELECT * FROM read_parquet([{_quoted(str(part))}])"
             f" WHERE filename IN ({', '.join(map(_quoted, kept)) or 'NULL'})"
         )
     stem = _prefix() + hashlib.sha256(json.dumps(sorted(covered)).encode()).hexdigest()[:16]
     temporary = index.folder / f".{stem}.{os.getpid()}{TEMPORARY}"
-    try:
+
+    def write(rows: str) -> None:
+        places = "parse_filename(filename) AS filename, file_row_number"
         connection.execute(
-            f"COPY ({rows}) TO {_quoted(str(temporary))} (FORMAT parquet, COMPRESSION zstd,"
+            f"COPY (SELECT {_INDEXED}, {places} FROM ({rows}){others}) TO {_quoted(str(temporary))}"
+            f" (FORMAT parquet, COMPRESSION zstd,"
             f" KV_METADATA {{{_COVERED.decode()}: {_quoted(json.dumps(covered))}}})"
         )
+
+    try:
+        try:
+            write(_alike(new))
+        except duckdb.Error:
+            # An older file lacks columns; another cause shows again.
+            _refuse_unreadable(connection, new)
+            write(_of_any_version(new))
         target = index.folder / f"{stem}-{_checksum(temporary)}.parquet"
         temporary.rename(target)
     finally:

@@ -427,13 +427,13 @@ class _Drifts:
     penalties: FloatArray
     doubted_penalties: FloatArray
 
-    def fit(self, windows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def fit(self, windows: FloatArray, shortest: int = SHORTEST) -> tuple[FloatArray, FloatArray]:
         off = (windows @ self.weights).reshape(len(windows), -1, self.length)
         squares = (off @ windows[:, :, None])[:, :, 0] + self.least
         # All together add up to nothing, so that those from a place on are those before it.
-        shortest = (self.length + 1 - self.errors.shape[1]) // 2
-        before = np.cumsum(off[:, :, : self.length - shortest], axis=2)[:, :, shortest - 1 :]
-        return np.asarray(squares), -before * self.errors
+        places = slice(shortest - 1, self.length - shortest)
+        before = np.cumsum(off[:, :, : places.stop], axis=2)[:, :, places.start :]
+        return np.asarray(squares), -before * self.errors[:, places]
 
     @property
     def least(self) -> float:
@@ -441,7 +441,7 @@ class _Drifts:
 
 
 @lru_cache(maxsize=32)
-def _drifts(length: int, shortest: int = SHORTEST) -> _Drifts:
+def _drifts(length: int) -> _Drifts:
     """Return the models for windows of ``length`` runs, with the level at their beginning not known."""
     time = np.arange(1.0, length + 1)
     earlier, later = np.minimum.outer(time, time), np.maximum.outer(time, time)
@@ -450,7 +450,7 @@ def _drifts(length: int, shortest: int = SHORTEST) -> _Drifts:
         *((walk**2 * earlier, doubt) for walk, doubt in _WALKS),
         *((bend**2 * earlier**2 * (3 * later - earlier) / 6 + line, 0.0) for bend in _BENDS),
     ]
-    after = (time[None, :] > np.arange(shortest, length - shortest + 1)[:, None]).astype(np.float64)
+    after = (time[None, :] > time[:-1, None]).astype(np.float64)
     within, errors, logs = [], [], []
     for drift, _ in drifts:
         covariance = np.eye(length) + drift
@@ -470,8 +470,8 @@ def _drifts(length: int, shortest: int = SHORTEST) -> _Drifts:
 
 
 def _clarity(windows: FloatArray, shortest: int = SHORTEST) -> FloatArray:
-    model = _drifts(windows.shape[1], shortest)
-    squares, steps = model.fit(windows)
+    model = _drifts(windows.shape[1])
+    squares, steps = model.fit(windows, shortest)
     # In place: there are millions of them.
     left = np.square(steps, out=steps)
     np.subtract(squares[:, :, None], left, out=left)
@@ -628,8 +628,9 @@ def _interval(logs: FloatArray, low: int, place: int, high: int) -> tuple[float,
     squares, steps = (fitted[0] for fitted in model.fit(logs[None, start:end]))
     left = np.maximum(squares - steps[:, at] ** 2, model.least)
     quantile = student_quantile(model.length - 2, 0.05)
-    changes = steps[:, at] * model.errors[:, at]
-    halves = quantile * np.sqrt(left / (model.length - 2)) * model.errors[:, at]
+    errors = model.errors[:, place - start - 1]
+    changes = steps[:, at] * errors
+    halves = quantile * np.sqrt(left / (model.length - 2)) * errors
     penalised = left * model.penalties
     suits = penalised <= penalised.min() * _AS_WELL ** (2 / (model.length - 1))
     change = float(changes[penalised.argmin()])
