@@ -18,7 +18,9 @@ from perfkit.model.history import Stretch
 from perfkit.stats.change_points import (
     SHORTEST,
     FloatArray,
+    Sought,
     Step,
+    find_all_steps,
     find_steps,
     likely_step,
     two_levels,
@@ -95,6 +97,20 @@ def test_a_step_of_five_deviations_is_found_where_it_is(noise: Noise) -> None:
         len(places) == 1 and abs(places[0] - 10 - seed % 81) <= 1 for seed, places in enumerate(found)
     )
     assert right >= 95
+
+
+def test_many_trends_together_have_the_steps_of_each_alone() -> None:
+    trends = [
+        Sought(_trend(seed=seed, steps={length // 2: 1.1})[:length], sessions=[*range(length)])
+        for seed, length in enumerate([100, 8, 100, 31, 60, 13, 100])
+    ]
+    trends += [Sought([4, 4, 4, 5, 5, 5], exact=True), Sought([]), Sought(_trend(_bursts))]
+
+    alone = [find_steps(one.levels, exact=one.exact, sessions=one.sessions) for one in trends]
+
+    assert alone == find_all_steps(trends)
+    assert sum(map(bool, alone)) >= 5
+    assert [] == find_all_steps([])
 
 
 def test_a_step_has_its_size_and_the_runs_on_either_side() -> None:
