@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ TURNS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Timed:
-    """A command of a tool, and the seconds that it took each time."""
+    """A command of a tool, and the seconds of processor time that it took each time."""
 
     title: str
     seconds: Sequence[float]
@@ -72,7 +72,12 @@ def main() -> None:
             "asv publish": [sys.executable, "-m", "asv", "--config", str(configuration), "publish"],
             "perfkit report": [*perfkit, "report", *at, "--out", str(folder / "site")],
         }
+        newest = max(ledger.glob("*.parquet"))
         found |= in_turns(publish, repository, 1)
+        aside = newest.rename(folder / newest.name)
+        in_turns({"perfkit report": publish["perfkit report"]}, repository, 1)
+        aside.rename(newest)
+        found |= in_turns({"perfkit report, one more run": publish["perfkit report"]}, repository, 1)
     OUTCOMES.write_text(json.dumps(outcome(found), indent=1) + "\n")
     text = replace_between_markers(
         DOCUMENT.read_text(), table(json.loads(OUTCOMES.read_text())), name="beside"
@@ -132,17 +137,23 @@ def configure_asv(folder: Path, root: Path) -> Path:
 
 
 def in_turns(commands: Mapping[str, Sequence[str]], root: Path, turns: int) -> dict[str, Timed]:
-    """Time commands one after the other, so many times each; each run is a process of its own."""
+    """Return the processor time of commands, which run one after the other, so many times each."""
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(turns):
         for name, command in commands.items():
-            begun = time.perf_counter()
+            begun = _spent()
             done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-            seconds[name].append(time.perf_counter() - begun)
+            seconds[name].append(_spent() - begun)
             if done.returncode:
                 raise SystemExit(f"{name} failed: {done.stderr[-2000:]}")
             print(f"{name}: {seconds[name][-1]:.2f} s", flush=True)
     return {name: Timed(title=name, seconds=taken) for name, taken in seconds.items()}
+
+
+def _spent() -> float:
+    """Return the processor time of all commands until now: neighbours on the machine lengthen the other."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def outcome(found: Mapping[str, Timed]) -> dict[str, object]:
@@ -164,12 +175,12 @@ def table(kept: Mapping[str, object]) -> str:
     medians = {name: statistics.median(taken) for name, taken in seconds.items()}
     size = f"{kept['runs']} runs of {kept['benchmarks']} benchmarks, a commit each, uncompacted"
     lines = [
-        f"{size}; {kept['machine']}. Whole commands, medians of {TURNS} turns (the last two once).",
+        f"{size}; {kept['machine']}. Whole commands, medians of {TURNS} turns (the last three once).",
         "",
-        *table_head(["command", "seconds", "perfkit is quicker"]),
+        *table_head(["command", "processor seconds", "perfkit is quicker"]),
     ]
     for name, median in medians.items():
-        other = "asv publish" if name == "perfkit report" else "pytest-benchmark compare"
+        other = "asv publish" if name.startswith("perfkit report") else "pytest-benchmark compare"
         times = f"{medians[other] / median:.1f} times" if name.startswith("perfkit") else ""
         lines.append(table_row([f"`{name}`", f"{median:.2f}", times]))
     return "\n".join(lines)

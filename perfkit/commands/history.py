@@ -32,7 +32,7 @@ from perfkit.ledger.history.change_points import (
     without_machine,
 )
 from perfkit.ledger.history.trends import Facts, Order, arrange, chained, on_branch, places_by_run
-from perfkit.ledger.queries import Meant
+from perfkit.ledger.queries import Meant, one_connection
 from perfkit.ledger.store import Ledger, Trends, Wanted
 from perfkit.model import Benchmark
 from perfkit.model.comparisons import is_placeholder
@@ -50,10 +50,8 @@ from perfkit.model.history import (
 )
 from perfkit.model.results import WALL_TIME
 from perfkit.repo.commits import (
-    changed_files,
-    commit_facts,
+    KnownCommits,
     commits_after,
-    commits_between,
     commits_of,
     open_repository,
     releases,
@@ -95,8 +93,9 @@ class Histories:
 
     def __init__(self, project: Project, place: Path) -> None:
         self.project, self.place, self.ledger = project, place, Ledger(place)
-        self.commits_between = functools.cache(functools.partial(commits_between, project.root))
-        self.changes_code = functools.cache(functools.partial(_changes_code, project))
+        self.commits = KnownCommits(project.root)
+        self.commits_between = functools.cache(self.commits.between)
+        self._changes: dict[tuple[str, str], bool] = {}
         self.verdicts_of_gate = functools.cache(self.ledger.verdicts_of_gate)
 
     @functools.cached_property
@@ -135,7 +134,14 @@ class Histories:
         except RepositoryError:
             return frozenset()
 
+    def changes_code(self, pairs: Collection[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+        """Return the pairs of commits between which code differs, or git does not know."""
+        found = self.commits.changed_files({*pairs}.difference(self._changes))
+        self._changes |= {pair: _has_code(self.project, files) for pair, files in found.items()}
+        return frozenset(pair for pair in pairs if self._changes[pair])
+
     @reading_only()
+    @one_connection()
     def read(self, request: HistoryRequest) -> HistoryReport:
         """Return the history of a request."""
         project, kept, states, pairs = self.project, self.ledger, self.states, self.same_code
@@ -143,7 +149,7 @@ class Histories:
         found = kept.trends(Wanted(metric=request.metric, since=request.since))
         same = SameCode.of((kind._replace(overlay=None), one, other) for kind, one, other in pairs)
         also = {sha for _, *both in pairs for sha in both}
-        commits = facts_of_commits(project.root, found, also=also)
+        commits = facts_of_commits(self.commits, found, also=also)
         order = Order.of(commits.values())
         arranged = [_with_same_code(trend, same, order) for trend in arrange(found.trends, order)]
         if request.branch is not None:
@@ -163,7 +169,7 @@ class Histories:
         drafts = find_change_points(trends, common, facts, is_needed)
         points = [_with_state(point, states) for point in drafts]
         inside = {sha for one in points if one.acquitted for sha in _inside(one, facts)}
-        commits |= commit_facts(project.root, inside)
+        commits |= self.commits.facts(inside)
         points = [_with_suspects(point, facts, Order.of(commits.values())) for point in points]
         released = max((order.place(sha) for sha in self.tags.values() if sha in order.places), default=-1.0)
         drifts = (
@@ -232,10 +238,12 @@ def _only(report: HistoryReport, meant: Meant) -> HistoryReport:
     )
 
 
-def facts_of_commits(root: Path, found: Trends, *, also: Collection[str] = ()) -> dict[str, CommitFacts]:
+def facts_of_commits(
+    known: KnownCommits, found: Trends, *, also: Collection[str] = ()
+) -> dict[str, CommitFacts]:
     """Return the facts of measured commits, from the ledger where git lacks them, and others that git has."""
-    measured = {commit for trend in found.trends for commit in trend.commits}
-    by_git = commit_facts(root, measured.union(also))
+    measured = set[str]().union(*(trend.commits for trend in found.trends))
+    by_git = known.facts(measured.union(also))
     return by_git | {
         sha: by_git.get(sha) or CommitFacts(sha=sha, subject=known.subject, time=known.time)
         for sha, known in sorted(found.commits.items())
@@ -249,6 +257,8 @@ def _kind(trend: Trend, env_id: str) -> Kind:
 
 def _with_same_code(trend: Trend, same: SameCode, order: Order) -> Trend:
     """Return a trend with the commits that run the same code as its own."""
+    if not same.groups:
+        return trend
     found: dict[str, str] = {}
     repeated: dict[str, str] = {}
     for env_id in dict.fromkeys(trend.env_ids):
@@ -339,10 +349,9 @@ def _facts(
     )
 
 
-def _changes_code(project: Project, first: str, last: str) -> bool:
-    """Return whether anything but texts and perfkit's own output differs, or git does not know."""
+def _has_code(project: Project, files: Iterable[str] | None) -> bool:
+    """Return whether any file is more than a text or perfkit's own output; git may not know the files."""
     root = project.root
-    files = changed_files(root, first, last)
     outputs = [
         place.relative_to(root).as_posix() for place in project.output_paths if place.is_relative_to(root)
     ]
@@ -357,8 +366,6 @@ def _gate_between(
     ledger: Ledger, gates: Sequence[Trend], order: Order, trend: Trend, begin: float, end: float
 ) -> GateRatio | None:
     """Return the result of the gate that spans a range of commits most closely."""
-    from perfkit.gating.rows import gate_ratio
-
     around = []
     for other in gates:
         if (other.benchmark, other.version, other.machine_id) != (
@@ -372,6 +379,11 @@ def _gate_between(
             first, last = order.place(base), order.place(head)
             if len(places) > 1 and first <= begin and end <= last:
                 around.append((last - first, run_id, base, head))
+    if not around:
+        return None
+    # Imported late: it takes as long as all else, and few change points have gates around them.
+    from perfkit.gating.rows import gate_ratio
+
     ratios = (
         gate_ratio(ledger.times_of, run_id, trend.benchmark, base, head)
         for _, run_id, base, head in sorted(around)

@@ -47,9 +47,10 @@ def _in_order(ledger: Path, here: Here, root: Path, *, before: datetime) -> Sequ
     # Imported late: few gates find anything, and the history takes long to import.
     from perfkit.commands.history import facts_of_commits
     from perfkit.ledger.history.trends import Order, arrange, chained, select
+    from perfkit.repo.commits import KnownCommits
 
     found = Ledger(ledger).trends(Wanted(here=here))
-    order = Order.of(facts_of_commits(root, found).values())
+    order = Order.of(facts_of_commits(KnownCommits(root), found).values())
     earlier = (
         select(trend, [place for place, at in enumerate(trend.recorded_at) if at < before])
         for trend in found.trends

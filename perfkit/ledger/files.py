@@ -329,9 +329,15 @@ def list_files(ledger: Path) -> Listing:
         known |= {name: _replaced_by(ledger / name) for name in compacted - known.keys()}
         now = _names(ledger)
         if names <= now and compacted == set(filter(is_compacted, now)):
-            return Listing(folder=ledger, names=now, replaces={name: known[name] for name in compacted})
+            return _listing(ledger, now, frozenset((name, known[name]) for name in compacted))
         names = now
     raise LedgerError(f"{ledger} is being compacted again and again; wait until that is over")
+
+
+@functools.lru_cache(maxsize=1)
+def _listing(ledger: Path, names: frozenset[str], replaces: frozenset[tuple[str, frozenset[str]]]) -> Listing:
+    # One question follows the other while nothing comes or goes.
+    return Listing(folder=ledger, names=names, replaces=dict(replaces))
 
 
 def read_consistently(ledger: Path, read: Callable[[Mapping[Path, frozenset[str]]], Result]) -> Result:

@@ -19,6 +19,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     import duckdb
 
 INDEX_FOLDER = ".index"
+_kept: ContextVar[duckdb.DuckDBPyConnection | None] = ContextVar("kept", default=None)
+# A file of its own takes a quarter of a millisecond, and the index some ten.
+_FEW_FILES = 40
 # With fewer files that it lacks, making it longer is not worth the time.
 FEWEST_FILES = 200
 # Nobody should wait much longer for one question than for another.
@@ -245,10 +249,11 @@ class Questions:
         self, question: str, *, within: Collection[str] | None = None, **parameters: object
     ) -> list[tuple[Any, ...]]:
         """Return the rows of an answer to a question in SQL, which selects from ``ledger``."""
-        index = self._ledger if within is None else None
+        # The index has many files sooner than these files have themselves.
+        index = self._ledger if within is None or len(within) > _FEW_FILES else None
         return self._answer(
             lambda files: _ask(
-                _only(files, within), question, parameters, lambda found: found.fetchall(), index=index
+                files, question, parameters, lambda found: found.fetchall(), index=index, within=within
             )
         )
 
@@ -325,23 +330,49 @@ def _ask(
     take: Callable[[duckdb.DuckDBPyRelation], Answer],
     *,
     index: Path | None = None,
+    within: Collection[str] | None = None,
 ) -> Answer:
     """Answer a question quickly where all files are of this version, else with care."""
     import duckdb
 
-    with closing(duckdb.connect(config=_SETTINGS)) as connection:
+    with _connected() as connection:
         if index is not None and len(files) >= FEWEST_FILES and not _ASKS_FOR_MORE.search(question):
             # It only makes things quicker: others may change it meanwhile, or it cannot be written.
             with contextlib.suppress(duckdb.Error, OSError):
-                if _is_begun(index):
+                # More questions follow over a connection that is kept.
+                if _is_begun(index) or _kept.get():
                     known = _by_index(connection, index, files)
                     return take(connection.sql(_about(known, question), params=parameters))
+        files = _only(files, within)
         if files:
             # An older file lacks columns; another cause shows again below.
             with contextlib.suppress(duckdb.Error):
                 return take(connection.sql(_about(_alike(files), question), params=parameters))
             _refuse_unreadable(connection, files)
         return take(connection.sql(_about(_of_any_version(files), question), params=parameters))
+
+
+@contextmanager
+def one_connection() -> Iterator[None]:
+    """Ask all questions within over one connection: to open and close one takes longer than some answers."""
+    with _connected() as connection:
+        token = _kept.set(connection)
+        try:
+            yield
+        finally:
+            _kept.reset(token)
+
+
+@contextmanager
+def _connected() -> Iterator[duckdb.DuckDBPyConnection]:
+    if connection := _kept.get():
+        yield connection
+        return
+    # A signal in the midst of its first import would abort the process.
+    with signals_put_off():
+        import duckdb
+    with closing(duckdb.connect(config=_SETTINGS)) as connection:
+        yield connection
 
 
 def _only(files: Present, names: Collection[str] | None) -> Present:
@@ -377,29 +408,40 @@ def _by_index(connection: duckdb.DuckDBPyConnection, ledger: Path, files: Presen
 
 def _extend(connection: duckdb.DuckDBPyConnection, index: Index, held: Collection[str], new: Present) -> None:
     """Add a part for new files to an index; too many parts become one."""
-    _refuse_unreadable(connection, new)
+    import duckdb
+
     for leftover in index.folder.glob(f".*{TEMPORARY}"):
         # Only the holder of the lock writes here.
         leftover.unlink(missing_ok=True)
     covered = {file.name: _size(file) for file in new}
-    places = "parse_filename(filename) AS filename, file_row_number"
-    rows = f"SELECT {_INDEXED}, {places} FROM ({_of_any_version(new)})"
+    others = ""
     is_long = len(index.parts) >= _MOST_PARTS or len(index.outdated(held)) > len(held)
     merged = index.parts if is_long else {}
     for part, sizes in merged.items():
         kept = {name: size for name, size in sizes.items() if name in held}
         covered |= kept
-        rows += (
+        others += (
             f" UNION ALL BY NAME SELECT * FROM read_parquet([{_quoted(str(part))}])"
             f" WHERE filename IN ({', '.join(map(_quoted, kept)) or 'NULL'})"
         )
     stem = _prefix() + hashlib.sha256(json.dumps(sorted(covered)).encode()).hexdigest()[:16]
     temporary = index.folder / f".{stem}.{os.getpid()}{TEMPORARY}"
-    try:
+
+    def write(rows: str) -> None:
+        places = "parse_filename(filename) AS filename, file_row_number"
         connection.execute(
-            f"COPY ({rows}) TO {_quoted(str(temporary))} (FORMAT parquet, COMPRESSION zstd,"
+            f"COPY (SELECT {_INDEXED}, {places} FROM ({rows}){others}) TO {_quoted(str(temporary))}"
+            f" (FORMAT parquet, COMPRESSION zstd,"
             f" KV_METADATA {{{_COVERED.decode()}: {_quoted(json.dumps(covered))}}})"
         )
+
+    try:
+        try:
+            write(_alike(new))
+        except duckdb.Error:
+            # An older file lacks columns; another cause shows again.
+            _refuse_unreadable(connection, new)
+            write(_of_any_version(new))
         target = index.folder / f"{stem}-{_checksum(temporary)}.parquet"
         temporary.rename(target)
     finally:

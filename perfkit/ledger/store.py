@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from perfkit.errors import LedgerError, UsageError
@@ -114,7 +115,6 @@ WHERE status = 'ok' AND mean IS NOT NULL AND source NOT IN ({_CHANGED}, 'experim
     AND epoch_us(recorded_at) >= $since AND {{here}}
 GROUP BY ALL
 """
-_IN_ORDER = ' ORDER BY benchmark, version, unit, better, "exact", machine_id, lockstep, recorded_at, run_id'
 _HERE = """benchmark IN (SELECT unnest($named)) AND machine_id = $machine_id
     AND ($env_id IS NULL OR env_id = $env_id)"""
 _LAST = """FROM ({levels}) QUALIFY row_number() OVER (
@@ -171,6 +171,16 @@ class Trends:
     files: Mapping[str, str] = field(default_factory=dict)
 
 
+def _by_time(columns: Mapping[str, Sequence[Any]]) -> list[int]:
+    """Return the places of rows by time, run and commit: a database would sort whole rows."""
+    keys = [columns["recorded_at"]]
+    for name in ("run_id", "commit"):
+        ranks = {text: rank for rank, text in enumerate(sorted({*columns[name]}))}
+        keys.append([*map(ranks.__getitem__, columns[name])])
+    order: list[int] = np.lexsort(keys[::-1]).tolist()
+    return order
+
+
 def _summary(found: Sequence[Any], commits: Sequence[str], failed_counts: int) -> RunSummary:
     run_id, recorded_at, rows, dirty, benchmarks, launches, failed, first, *_ = found
     return RunSummary(
@@ -188,17 +198,20 @@ def _summary(found: Sequence[Any], commits: Sequence[str], failed_counts: int) -
     )
 
 
-def _trends(columns: Mapping[str, Sequence[Any]], dirty: Collection[str]) -> Iterator[Trend]:
+def _trends(
+    columns: Mapping[str, Sequence[Any]], by_time: Iterable[int], dirty: Collection[str]
+) -> Iterator[Trend]:
     keys = list(zip(*(columns[name] for name in _OF_A_TREND), strict=True))
+    places_of: dict[tuple[Any, ...], list[int]] = {}
+    for place in by_time:
+        if not dirty or columns["run_id"][place] not in dirty:
+            places_of.setdefault(keys[place], []).append(place)
     # Runs share their times: equal objects are compared and hashed sooner.
     times = {at: from_microseconds(at) for at in set(columns["recorded_at"])}
-    for key, places in itertools.groupby(range(len(keys)), keys.__getitem__):
-        kept = [place for place in places if not dirty or columns["run_id"][place] not in dirty]
-        if not kept:
-            continue
+    for key, places in sorted(places_of.items()):
         benchmark, version, metric, unit, better, exact, machine_id, lockstep = key
 
-        def of(name: str, kept: Sequence[int] = kept) -> tuple[Any, ...]:
+        def of(name: str, kept: Sequence[int] = places) -> tuple[Any, ...]:
             return tuple(map(columns[name].__getitem__, kept))
 
         yield Trend(
@@ -494,20 +507,32 @@ class Ledger:
             limits = {"named": sorted(here.benchmarks), "machine_id": here.machine_id, "env_id": here.env_id}
             limits["most"] = here.runs
         found = self._questions.columns(
-            levels + _IN_ORDER,
+            levels,
             metric=wanted.metric,
             **meant.parameters,
             **limits,
             since=0 if wanted.since is None else to_microseconds(wanted.since),
         ).to_pydict()
-        runs, commits = found["run_id"], found["commit"]
-        dirty = frozenset(run for run, is_dirty in zip(runs, found["dirty"], strict=True) if is_dirty)
-        files = dict(zip(runs, found["filename"], strict=True))
+        # Equal texts become one object: these are compared and hashed sooner.
+        known: dict[str, str] = {}
+        for name in ("benchmark", "version", "machine_id", "env_id", "run_id", "commit", "source"):
+            found[name] = [*map(known.setdefault, found[name], found[name])]
+        by_time = _by_time(found)
+        # The newest row of each commit in a run has what all rows of it have.
+        measured = dict(
+            zip(((found["run_id"][at], found["commit"][at]) for at in by_time), by_time, strict=True)
+        )
+        newest = {name: [column[at] for at in measured.values()] for name, column in found.items()}
+        runs, commits = newest["run_id"], newest["commit"]
+        dirty = frozenset(run for run, is_dirty in zip(runs, newest["dirty"], strict=True) if is_dirty)
+        files = dict(zip(runs, newest["filename"], strict=True))
         # Who asks for what was measured here knows this machine and this environment.
-        machines, environments = ({}, {}) if wanted.here else self._places(found, files)
-        described = dict(zip(commits, zip(found["subject"], found["commit_time"], strict=True), strict=True))
+        machines, environments = ({}, {}) if wanted.here else self._places(newest, files)
+        described = dict(
+            zip(commits, zip(newest["subject"], newest["commit_time"], strict=True), strict=True)
+        )
         return Trends(
-            trends=tuple(_trends(found, dirty)),
+            trends=tuple(_trends(found, by_time, dirty)),
             dirty_runs=dirty,
             commits={
                 sha: Commit(sha=sha, subject=subject, time=None if time is None else from_microseconds(time))

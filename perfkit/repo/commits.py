@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import heapq
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -220,20 +222,82 @@ def _tracked_changes(repository: Path, ignored: Sequence[Path]) -> str:
     return run_git(top, "diff", "HEAD", "--binary", *places, *same).removesuffix("\n")
 
 
-def commit_facts(start: Path, shas: Iterable[str]) -> dict[str, CommitFacts]:
-    """Return git's facts of commits, with their places in topological order, oldest first."""
-    top, wanted = find_repository(start), set(shas)
-    if top is None or try_git(top, "rev-parse", "--verify", "--quiet", "HEAD^{commit}") is None:
-        return {}
-    order = ("--topo-order", "--reverse", "--all", "HEAD")
-    listed = list_with_git(top, *_DESCRIBED, *order, "--format=%H%n%ct%n%an%n%s")
-    facts: dict[str, CommitFacts] = {}
-    for place, entry in enumerate(listed):
-        sha, seconds, author, subject = printable(entry).split("\n", 3)
-        if sha in wanted:
+class KnownCommits:
+    """The commits that a repository's names lead to, listed once: each question takes git milliseconds."""
+
+    def __init__(self, start: Path) -> None:
+        self._start, self._top = start, find_repository(start)
+
+    @functools.cached_property
+    def _listed(self) -> dict[str, tuple[int, str]]:
+        """The place of each commit in topological order, oldest first, and its line as git printed it."""
+        top = self._top
+        if top is None or try_git(top, "rev-parse", "--verify", "--quiet", "HEAD^{commit}") is None:
+            return {}
+        order = ("--topo-order", "--reverse", "--all", "HEAD")
+        listed = list_with_git(top, *_DESCRIBED, *order, "--format=%H%n%P%n%ct%n%an%n%s")
+        return {line[:40]: (place, line) for place, line in enumerate(listed)}
+
+    def facts(self, shas: Iterable[str]) -> dict[str, CommitFacts]:
+        """Return git's facts of commits, with their places in topological order, oldest first."""
+        wanted = set(shas)
+        # Nothing is listed for nothing.
+        found = ((*self._listed[sha], sha) for sha in (wanted & self._listed.keys() if wanted else ()))
+        facts: dict[str, CommitFacts] = {}
+        for place, line, sha in sorted(found):
+            _, _, seconds, author, subject = printable(line).split("\n", 4)
             time = datetime.fromtimestamp(int(seconds), tz=UTC)
             facts[sha] = CommitFacts(sha=sha, subject=subject, time=time, author=author, place=place)
-    return facts
+        return facts
+
+    def between(self, first: str, last: str) -> int | None:
+        """Return how many commits ``last`` has that ``first`` has not; None where git lacks either."""
+        if not {first, last} <= self._listed.keys():
+            return commits_between(self._start, first, last)
+        # From the newest on, since no commit is newer than one that has it.
+        counts = {last: True, first: False}
+        left = [(-self._listed[sha][0], sha) for sha in counts]
+        heapq.heapify(left)
+        counted, open_ends = 0, sum(counts.values())
+        while open_ends:
+            sha = heapq.heappop(left)[1]
+            counted += counts[sha]
+            open_ends -= counts[sha]
+            for parent in self._listed[sha][1].split("\n", 2)[1].split():
+                if parent not in self._listed:
+                    continue
+                if parent not in counts:
+                    heapq.heappush(left, (-self._listed[parent][0], parent))
+                    counts[parent] = False
+                elif counts[sha] or not counts[parent]:
+                    continue
+                open_ends += counts[sha] - counts[parent]
+                counts[parent] = counts[sha]
+        return counted
+
+    def changed_files(
+        self, pairs: Collection[tuple[str, str]]
+    ) -> dict[tuple[str, str], tuple[str, ...] | None]:
+        """Return the files that differ between each pair of commits, None where git lacks one of them."""
+        known = [pair for pair in pairs if self._listed.keys() >= {*pair}]
+        found = {pair: changed_files(self._start, *pair) for pair in {*pairs}.difference(known)}
+        if not known or self._top is None:
+            return found
+        given = "".join(f"{last} {first}\n" for first, last in known).encode()
+        how = ("--stdin", "--always", "-r", "--raw", "--no-renames", "-z")
+        parts = iter(run_git(self._top, "diff-tree", *how, given=given).split("\0")[:-1])
+        names: list[list[str]] = []
+        for part in parts:
+            if part.startswith(":"):
+                names[-1].append(next(parts))
+            else:
+                names.append([])
+        return found | {pair: tuple(own) for pair, own in zip(known, names, strict=True)}
+
+
+def commit_facts(start: Path, shas: Iterable[str]) -> dict[str, CommitFacts]:
+    """Return git's facts of commits, with their places in topological order, oldest first."""
+    return KnownCommits(start).facts(shas)
 
 
 def commits_of(start: Path, ref: str) -> frozenset[str]:

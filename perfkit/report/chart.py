@@ -16,7 +16,11 @@ from perfkit.report.console import visible
 from perfkit.report.history import date_text, metric_title, ratio_text, short_sha, value_text
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     from jinja2 import Template
+
+    FloatArray = npt.NDArray[np.float64]
 
 NO_COLOUR = "#687082"
 COLOURS: Mapping[Verdict | None, str] = {
@@ -217,13 +221,13 @@ _MOST_TICKS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Column:
-    """Some neighbouring runs: the middle of their places, the mean of their levels, and what all cover."""
+class _Columns:
+    """Groups of neighbouring runs: the middles of their places, their mean levels, and what they cover."""
 
-    place: float
-    level: float
-    low: float
-    high: float
+    places: FloatArray
+    levels: FloatArray
+    lows: FloatArray
+    highs: FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,6 +251,18 @@ class _Frame:
         """Return the distance from the top of a value; none lies outside the rectangle."""
         share = (value - self.low) / (self.high - self.low)
         return round(self.top + (1 - min(max(share, 0.0), 1.0)) * self.height, 1)
+
+    def xs(self, places: FloatArray) -> list[float]:
+        """Return the distances from the left of runs' places."""
+        shares = places / (self.places - 1) if self.places > 1 else 0 * places + 0.5
+        found: list[float] = (self.left + shares * self.width).round(1).tolist()
+        return found
+
+    def ys(self, values: FloatArray) -> list[float]:
+        """Return the distances from the top of values."""
+        shares = (values - self.low) / (self.high - self.low)
+        found: list[float] = (self.top + (1 - shares.clip(0.0, 1.0)) * self.height).round(1).tolist()
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,43 +289,74 @@ class Sparkline:
 
 @dataclass(frozen=True, kw_only=True)
 class ShownTrend:
-    """Runs as (trend, place), and change points as (point, place among the runs, needs no attention)."""
+    """The columns of runs, the first and the last of them, and change points.
 
-    runs: Sequence[tuple[Trend, int]]
+    ``ends`` are (trend, place), ``steps`` (point, place among the runs, needs no attention).
+    """
+
+    ends: tuple[tuple[Trend, int], tuple[Trend, int]]
+    levels: Sequence[float]
+    means: Sequence[float]
+    sds: Sequence[float | None]
+    launches: Sequence[int]
     steps: Sequence[tuple[ChangePoint, int, bool]]
 
     @functools.cached_property
-    def levels(self) -> list[tuple[float, float, float]]:
-        """The level of each run, and the ends of its interval."""
-        levels = [(trend.levels[place], _half_band(trend, place)) for trend, place in self.runs]
-        return [(level, level - half, level + half) for level, half in levels]
+    def bands(self) -> FloatArray:
+        """The level of each run, and the ends of its 95 % interval by the scatter of its launches."""
+        import numpy as np
+
+        levels, means, sds, launches = (
+            np.array(column, dtype=np.float64)
+            for column in (self.levels, self.means, self.sds, self.launches)
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            halves = levels * np.minimum(_QUARTILE_95 / np.sqrt(launches) * sds / means, 1.0)
+        # One launch has no scatter.
+        halves[(launches < 2) | (means == 0) | np.isnan(sds)] = 0.0  # noqa: PLR2004
+        return np.array([levels, levels - halves, levels + halves])
+
+    def columns(self, most: int) -> _Columns:
+        """Return the runs, or as many groups of neighbours as have room."""
+        import numpy as np
+
+        count = len(self.levels)
+        columns = min(count, most)
+        edges = np.array([round(number * count / columns) for number in range(columns + 1)])
+        begins, ends = edges[:-1], edges[1:]
+        levels, lows, highs = self.bands
+        return _Columns(
+            places=(begins + ends - 1) / 2,
+            levels=np.add.reduceat(levels, begins) / (ends - begins),
+            lows=np.minimum.reduceat(lows, begins),
+            highs=np.maximum.reduceat(highs, begins),
+        )
 
 
 def sparkline(shown: ShownTrend) -> Sparkline:
     """Return the small picture of a trend."""
-    columns = _columns(shown.levels, _SMALL_COLUMNS)
+    columns = shown.columns(_SMALL_COLUMNS)
     area = (2, 3, _SMALL_WIDTH - 6, _SMALL_HEIGHT - 6)
-    frame = _frame(columns, len(shown.runs), area, _SMALL_LEAST_RANGE)
-    line = [(frame.x(column.place), frame.y(column.level)) for column in columns]
+    frame = _frame(columns, len(shown.levels), area, _SMALL_LEAST_RANGE)
+    places, levels = frame.xs(columns.places), frame.ys(columns.levels)
     return Sparkline(
         width=_SMALL_WIDTH,
         height=_SMALL_HEIGHT,
-        line=_path(line),
-        end=line[-1],
+        line=_path(places, levels),
+        end=(places[-1], levels[-1]),
         steps=tuple((frame.x(place), step.worse) for step, place, _ in shown.steps),
     )
 
 
 def trend_chart(shown: ShownTrend, words: str, commits: Mapping[str, CommitFacts]) -> str:
     """Return a trend as SVG, the same for the same records; ``words`` are its state."""
-    columns = _columns(shown.levels, _COLUMNS)
+    columns = shown.columns(_COLUMNS)
     area = (_LEFT, _ABOVE, _WIDTH - _LEFT - _RIGHT, _HEIGHT - _ABOVE - _BOTTOM)
-    frame = _frame(columns, len(shown.runs), area, _LEAST_RANGE)
-    places = [frame.x(column.place) for column in columns]
-    upper = list(zip(places, (frame.y(column.high) for column in columns), strict=True))
-    lower = list(zip(places, (frame.y(column.low) for column in columns), strict=True))[::-1]
-    line = list(zip(places, (frame.y(column.level) for column in columns), strict=True))
-    trend, last = shown.runs[-1]
+    frame = _frame(columns, len(shown.levels), area, _LEAST_RANGE)
+    places, levels = frame.xs(columns.places), frame.ys(columns.levels)
+    upper, lower = frame.ys(columns.highs), frame.ys(columns.lows)
+    line = list(zip(places, levels, strict=True))
+    trend, last = shown.ends[1]
     drawn = _template("trend.svg.j2").render(
         width=_WIDTH,
         height=_HEIGHT,
@@ -318,43 +365,25 @@ def trend_chart(shown: ShownTrend, words: str, commits: Mapping[str, CommitFacts
         title=visible(trend.benchmark),
         value=value_text(trend.levels[last], trend.metric),
         subtitle=f"{metric_title(trend.metric)}: {words}",
-        band=f"{_path([*upper, *lower])}Z",
-        line=_path(line),
+        band=f"{_path([*places, *places[::-1]], [*upper, *lower[::-1]])}Z",
+        line=_path(places, levels),
         dots=line if len(line) <= _MOST_DOTS else line[-1:],
         ticks=[
             (frame.y(value), value_text(value, trend.metric))
             for value in _round_values(frame.low, frame.high)
         ],
         marks=list(_marks(shown.steps, frame)),
-        ends=tuple(_end_text(*shown.runs[end], commits) for end in (0, -1)),
+        ends=tuple(_end_text(*end, commits) for end in shown.ends),
     )
     return f"{drawn}\n"
 
 
-def _columns(runs: Sequence[tuple[float, float, float]], most: int) -> list[_Column]:
-    """Return runs, or as many groups of neighbours as have room."""
-    count = len(runs)
-    edges = [round(number * count / min(count, most)) for number in range(min(count, most) + 1)]
-    levels, lows, highs = zip(*runs, strict=True)
-    return [
-        _Column(
-            place=(start + end - 1) / 2,
-            level=math.fsum(levels[start:end]) / (end - start),
-            low=min(lows[start:end]),
-            high=max(highs[start:end]),
-        )
-        for start, end in itertools.pairwise(edges)
-    ]
-
-
-def _frame(
-    columns: Sequence[_Column], places: int, area: tuple[float, float, float, float], least: float
-) -> _Frame:
+def _frame(columns: _Columns, places: int, area: tuple[float, float, float, float], least: float) -> _Frame:
     """Return a frame for all levels; bands widen it only up to their range, so that none can fill it."""
-    low, high = (chosen(column.level for column in columns) for chosen in (min, max))
+    low, high = float(columns.levels.min()), float(columns.levels.max())
     reach = max(high - low, least * max(abs(high), abs(low)) / 2, 1e-300)
-    bottom = max(min(column.low for column in columns), low - reach)
-    top = min(max(column.high for column in columns), high + reach)
+    bottom = max(float(columns.lows.min()), low - reach)
+    top = min(float(columns.highs.max()), high + reach)
     lacking = max(0.0, least * max(abs(high), abs(low), 1e-300) - (top - bottom)) / 2
     free = _FREE_ABOVE * (top - bottom + 2 * lacking)
     left, start, width, height = area
@@ -367,14 +396,6 @@ def _frame(
         low=bottom - lacking - free,
         high=top + lacking + free,
     )
-
-
-def _half_band(trend: Trend, place: int) -> float:
-    """Return half of the 95 % interval of a run's level by the scatter of its launches; 0 of a single one."""
-    mean, sd, launches = trend.means[place], trend.sds[place], trend.launches[place]
-    if not mean or sd is None or launches < 2:  # noqa: PLR2004 (one launch has no scatter)
-        return 0.0
-    return trend.levels[place] * min(_QUARTILE_95 / math.sqrt(launches) * sd / mean, 1.0)
 
 
 def _marks(steps: Iterable[tuple[ChangePoint, int, bool]], frame: _Frame) -> Iterator[Mark]:
@@ -402,8 +423,10 @@ def _end_text(trend: Trend, place: int, commits: Mapping[str, CommitFacts]) -> s
     return f"{date_text(when)} {short_sha(sha)}"
 
 
-def _path(points: Iterable[tuple[float, float]]) -> str:
-    return "".join(f"{'L' if number else 'M'}{x:g} {y:g}" for number, (x, y) in enumerate(points))
+def _path(xs: Sequence[float], ys: Sequence[float]) -> str:
+    numbers = tuple(itertools.chain(*zip(xs, ys, strict=True)))
+    # All numbers at once: a chart has a thousand.
+    return ("L%g %g" * len(xs) % numbers).replace("L", "M", 1)
 
 
 def _round_values(low: float, high: float) -> list[float]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
@@ -42,6 +42,8 @@ _BENDS, _RISE = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0), 100.0
 _FEW_RUNS, _DOUBT_OF_FEW = 35, 2.0
 # Windows begin at each run where fewer runs than these are looked through.
 _EVERY_RUN = 50
+# So many trends, and runs of windows, are looked at together: more do not fit into the cache of a core.
+_TAMED_AT_ONCE, _RUNS_AT_ONCE = 16, 20_000
 # Neighbours have a slope where the medians of their quarters rise evenly.
 _PARTS = 4
 # Runs count in full up to 2.5 deviations from the median of their neighbours, and not at all beyond 5.
@@ -107,20 +109,49 @@ def find_steps(
     change between two sessions has to be likelier than one of the machine, unless three sessions lie on
     either side or one has six runs on both. ``chance`` is the probability of any in 100 runs without.
     """
-    values = np.asarray(levels, dtype=np.float64)
-    if sessions is not None and len(sessions) != len(values):
-        raise ValueError(f"expected a session for each of {len(values)} runs, found {len(sessions)}")
-    if not np.isfinite(values).all() or (values < 0).any() or (not exact and (values == 0).any()):
-        raise ValueError("a level is not a finite number above zero")
-    if exact and len(values) > 1 and np.mean(np.diff(values) == 0) > 1 / 2:
-        return _exact_steps(values)
-    if len(values) < 2 * SHORTEST or (values == 0).any():
-        return ()
+    return find_all_steps([Sought(levels, exact, sessions)], chance=chance)[0]
+
+
+class Sought(NamedTuple):
+    """A trend whose change points are sought, as ``find_steps`` takes it."""
+
+    levels: Sequence[float] | FloatArray
+    exact: bool = False
+    sessions: Sequence[Hashable] | None = None
+
+
+def find_all_steps(trends: Sequence[Sought], *, chance: float = 0.01) -> list[tuple[Step, ...]]:
+    """Return the change points of each trend: together they take a fraction of the time."""
     threshold = _SURE - _CLARITY_PER_TENTH * math.log10(chance / _SURE_CHANCE)
-    tamed, clear = _clear_steps(values, threshold)
+    found: list[tuple[Step, ...]] = []
+    long: dict[int, FloatArray] = {}
+    for number, (levels, exact, sessions) in enumerate(trends):
+        values = np.asarray(levels, dtype=np.float64)
+        if sessions is not None and len(sessions) != len(values):
+            raise ValueError(f"expected a session for each of {len(values)} runs, found {len(sessions)}")
+        if not np.isfinite(values).all() or (values < 0).any() or (not exact and (values == 0).any()):
+            raise ValueError("a level is not a finite number above zero")
+        repeats = exact and len(values) > 1 and np.mean(np.diff(values) == 0) > 1 / 2
+        found.append(_exact_steps(values) if repeats else ())
+        if not repeats and len(values) >= 2 * SHORTEST and (values > 0).all():
+            long[number] = values
+    for (number, values), (tamed, clear) in zip(
+        long.items(), _clear_steps([*long.values()], threshold), strict=True
+    ):
+        found[number] = _judged_steps(values, tamed, clear, trends[number].sessions, threshold)
+    return found
+
+
+def _judged_steps(
+    values: FloatArray,
+    tamed: FloatArray,
+    clear: list[tuple[int, float]],
+    sessions: Sequence[Hashable] | None,
+    threshold: float,
+) -> tuple[Step, ...]:
     found = _lasting(tamed, clear)
     steps = _describe(values, tamed, found)
-    if sessions is None:
+    if sessions is None or not steps:
         return steps
     doubtful = _doubtful(sessions)
     edges = [0, *(place for place, _ in found), len(values)]
@@ -131,35 +162,70 @@ def find_steps(
     )
 
 
-def _clear_steps(values: FloatArray, threshold: float) -> tuple[FloatArray, list[tuple[int, float]]]:
-    logs = np.log(values)
-    tamed = tame(logs - np.median(logs))
-    return tamed, _pruned(tamed, _search(tamed, threshold), threshold)
+def _clear_steps(
+    trends: Sequence[FloatArray], threshold: float
+) -> list[tuple[FloatArray, list[tuple[int, float]]]]:
+    """Return the tamed log levels of each trend, and its clear steps."""
+    logs = [np.log(values) for values in trends]
+    tamed = _tamed([one - np.median(one) for one in logs])
+    begins = [0, *itertools.accumulate(map(len, tamed))]
+    found = _search(np.concatenate(tamed) if tamed else np.empty(0), begins, threshold)
+    own = [bisect.bisect_left(found, begin) for begin in begins]
+    return [
+        (one, _pruned(one, [place - begin for place in found[low:high]], threshold))
+        for one, begin, (low, high) in zip(tamed, begins, itertools.pairwise(own), strict=False)
+    ]
 
 
-def to_and_fro(levels: Sequence[float] | FloatArray) -> tuple[int, float] | None:
-    """Return how many changes of a level undo one another, and their median ratio; None where they last."""
-    values = np.asarray(levels, dtype=np.float64)
-    if len(values) < SHORTEST * _FEWEST_TO_AND_FRO:
-        return None
-    tamed, clear = _clear_steps(values, _SURE)
+def _tamed(trends: Sequence[FloatArray]) -> list[FloatArray]:
+    """Return tamed trends, those of one length together."""
+    found = list(trends)
+    by_length = sorted(range(len(trends)), key=lambda number: len(trends[number]))
+    for _, group in itertools.groupby(by_length, key=lambda number: len(trends[number])):
+        numbers = list(group)
+        for begin in range(0, len(numbers), _TAMED_AT_ONCE):
+            some = numbers[begin : begin + _TAMED_AT_ONCE]
+            for number, one in zip(some, tame(np.array([trends[number] for number in some])), strict=True):
+                found[number] = one
+    return found
+
+
+def to_and_fro(trends: Sequence[Sequence[float] | FloatArray]) -> list[tuple[int, float] | None]:
+    """Return of each trend how many changes of a level undo one another, and their median ratio.
+
+    None where they last.
+    """
+    values = [np.asarray(levels, dtype=np.float64) for levels in trends]
+    long = [one for one in values if len(one) >= SHORTEST * _FEWEST_TO_AND_FRO]
+    found = map(_habit, _clear_steps(long, _SURE))
+    return [next(found) if len(one) >= SHORTEST * _FEWEST_TO_AND_FRO else None for one in values]
+
+
+def _habit(found: tuple[FloatArray, list[tuple[int, float]]]) -> tuple[int, float] | None:
+    tamed, clear = found
     if len(clear) == len(_lasting(tamed, clear)):
         return None
-    edges = [0, *(place for place, _ in clear), len(values)]
+    edges = [0, *(place for place, _ in clear), len(tamed)]
     medians = [float(np.median(tamed[low:high])) for low, high in itertools.pairwise(edges)]
     return len(clear), math.exp(float(np.median(np.abs(np.diff(medians)))))
 
 
-def describe_step(levels: Sequence[float] | FloatArray, place: int, *, chance: float) -> Step | None:
-    """Describe the change at a place that is known, however clear it is; None with too few runs beside it."""
+def describe_step(
+    levels: Sequence[float] | FloatArray, place: int, *, beside: Sequence[Step], chance: float
+) -> Step | None:
+    """Describe the change at a place that is known, however clear it is; None with too few runs beside it.
+
+    ``beside`` are the change points of the levels.
+    """
     values = np.asarray(levels, dtype=np.float64)
-    around = [step.place for step in find_steps(values) if abs(step.place - place) >= SHORTEST]
+    around = [step.place for step in beside if abs(step.place - place) >= SHORTEST]
     low = max((other for other in around if other < place), default=0)
     high = min((other for other in around if other > place), default=len(values))
     if min(place - low, high - place) < SHORTEST:
         return None
     logs = np.log(values)
-    return _describe_one(values, tame(logs - np.median(logs)), (low, place, high), chance)
+    (tamed,) = tame(logs[None] - np.median(logs))
+    return _describe_one(values, tamed, (low, place, high), chance)
 
 
 class LikelyStep(NamedTuple):
@@ -290,31 +356,33 @@ def weekly(
 
 
 def tame(logs: FloatArray) -> FloatArray:
-    """Return log levels in which outliers stand at the level of their neighbours.
+    """Return log levels, trends x runs, in which outliers stand at the level of their neighbours.
 
     The level beside a run is the median of 21 runs, along their slope: those around it, up to it or from it
     on, whichever is nearest to it, so that a step stays as it is; at either end also of the 11 last ones.
     This is Hampel's three-part estimate (Andrews et al. 1972) with the middle part left out. Runs have a
     slope, the least one between medians of quarters, where these rise evenly, as they do not at a step.
     """
-    wide = _NEIGHBOURS if len(logs) >= 2 * _NEIGHBOURS else _FEW_NEIGHBOURS
-    index, last = np.arange(len(logs)), len(logs) - wide
+    runs = logs.shape[1]
+    wide = _NEIGHBOURS if runs >= 2 * _NEIGHBOURS else _FEW_NEIGHBOURS
+    index, last = np.arange(runs), runs - wide
     apart = (wide + 1) // _PARTS
     width = wide - (_PARTS - 1) * apart
-    parts = _moving_medians(logs, width)[np.arange(_PARTS)[:, None] * apart + np.arange(last + 1)]
-    rises = np.diff(parts, axis=0)
-    least, most = np.sort(rises, axis=0)[[0, -1]]
+    parts = _moving_medians(logs, width)[:, np.arange(_PARTS)[:, None] * apart + np.arange(last + 1)]
+    rises = np.sort(np.diff(parts, axis=1), axis=1)
+    least, most = rises[:, 0], rises[:, -1]
     slopes = np.where(2 * least > most, least, np.where(2 * most < least, most, 0.0)) / apart
     medians = _moving_medians(logs, wide)
     starts = np.clip(index - np.array([[wide // 2], [wide - 1], [0]]), 0, last)
-    lines = medians[starts] + slopes[starts] * (index - starts - wide // 2)
-    around = medians[starts[0]]
-    beside = np.array([*lines, lines[0], lines[0]])
-    beside[3, :_FEW_NEIGHBOURS] = np.median(logs[:_FEW_NEIGHBOURS])
-    beside[4, -_FEW_NEIGHBOURS:] = np.median(logs[-_FEW_NEIGHBOURS:])
-    nearest = np.take_along_axis(beside, np.abs(logs - beside).argmin(axis=0)[None], axis=0)[0]
-    by_differences = _local_medians(np.abs(np.diff(logs)), len(logs)) / math.sqrt(2)
-    by_levels = _local_medians(np.abs(logs - around), len(logs))
+    lines = medians[:, starts] + slopes[:, starts] * (index - starts - wide // 2)
+    around = medians[:, starts[0]]
+    beside = lines[:, [0, 1, 2, 0, 0]]
+    beside[:, 3, :_FEW_NEIGHBOURS] = _medians(logs[:, :_FEW_NEIGHBOURS])[:, None]
+    beside[:, 4, -_FEW_NEIGHBOURS:] = _medians(logs[:, -_FEW_NEIGHBOURS:])[:, None]
+    off = np.abs(logs[:, None] - beside).argmin(axis=1)
+    nearest = np.take_along_axis(beside, off[:, None], axis=1)[:, 0]
+    by_differences = _local_medians(np.abs(np.diff(logs)), runs) / math.sqrt(2)
+    by_levels = _local_medians(np.abs(logs - around), runs)
     sd = np.maximum(_SD_PER_MAD * np.maximum(by_differences, by_levels), _LEAST_SD)
     off = np.abs(logs - nearest) / sd
     fading = _COUNTS_IN_FULL * (_COUNTS_NOTHING - off) / (_COUNTS_NOTHING - _COUNTS_IN_FULL)
@@ -322,17 +390,25 @@ def tame(logs: FloatArray) -> FloatArray:
     return np.asarray(nearest + np.sign(logs - nearest) * kept * sd)
 
 
+def _medians(values: FloatArray) -> FloatArray:
+    """Return the medians along the last axis, as ``np.median`` does in twice the time."""
+    middles = [(values.shape[-1] - 1) // 2, values.shape[-1] // 2]
+    ordered = np.partition(values, middles, axis=-1)
+    return np.asarray((ordered[..., middles[0]] + ordered[..., middles[1]]) / 2)
+
+
 def _moving_medians(values: FloatArray, width: int) -> FloatArray:
-    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(values, width), axis=1))
+    return _medians(np.lib.stride_tricks.sliding_window_view(values, width, axis=-1))
 
 
 def _local_medians(values: FloatArray, runs: int) -> FloatArray:
-    last = len(values) - _SCALE_RUNS
+    last = values.shape[1] - _SCALE_RUNS
     if last <= 0:
-        return np.full(runs, np.median(values))
+        return _medians(values)[:, None]
     starts = np.unique(np.append(np.arange(0, last, _SCALE_EVERY), last))
-    medians = np.median(np.lib.stride_tricks.sliding_window_view(values, _SCALE_RUNS)[starts], axis=1)
-    return np.asarray(np.interp(np.arange(runs), starts + _SCALE_RUNS // 2, medians))
+    medians = _medians(np.lib.stride_tricks.sliding_window_view(values, _SCALE_RUNS, axis=1)[:, starts])
+    middles = starts + _SCALE_RUNS // 2
+    return np.array([np.interp(np.arange(runs), middles, one) for one in medians])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,13 +427,13 @@ class _Drifts:
     penalties: FloatArray
     doubted_penalties: FloatArray
 
-    def fit(self, windows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def fit(self, windows: FloatArray, shortest: int = SHORTEST) -> tuple[FloatArray, FloatArray]:
         off = (windows @ self.weights).reshape(len(windows), -1, self.length)
         squares = (off @ windows[:, :, None])[:, :, 0] + self.least
         # All together add up to nothing, so that those from a place on are those before it.
-        shortest = (self.length + 1 - self.errors.shape[1]) // 2
-        before = np.cumsum(off[:, :, : self.length - shortest], axis=2)[:, :, shortest - 1 :]
-        return np.asarray(squares), -before * self.errors
+        places = slice(shortest - 1, self.length - shortest)
+        before = np.cumsum(off[:, :, : places.stop], axis=2)[:, :, places.start :]
+        return np.asarray(squares), -before * self.errors[:, places]
 
     @property
     def least(self) -> float:
@@ -365,7 +441,7 @@ class _Drifts:
 
 
 @lru_cache(maxsize=32)
-def _drifts(length: int, shortest: int = SHORTEST) -> _Drifts:
+def _drifts(length: int) -> _Drifts:
     """Return the models for windows of ``length`` runs, with the level at their beginning not known."""
     time = np.arange(1.0, length + 1)
     earlier, later = np.minimum.outer(time, time), np.maximum.outer(time, time)
@@ -374,7 +450,7 @@ def _drifts(length: int, shortest: int = SHORTEST) -> _Drifts:
         *((walk**2 * earlier, doubt) for walk, doubt in _WALKS),
         *((bend**2 * earlier**2 * (3 * later - earlier) / 6 + line, 0.0) for bend in _BENDS),
     ]
-    after = (time[None, :] > np.arange(shortest, length - shortest + 1)[:, None]).astype(np.float64)
+    after = (time[None, :] > time[:-1, None]).astype(np.float64)
     within, errors, logs = [], [], []
     for drift, _ in drifts:
         covariance = np.eye(length) + drift
@@ -394,28 +470,32 @@ def _drifts(length: int, shortest: int = SHORTEST) -> _Drifts:
 
 
 def _clarity(windows: FloatArray, shortest: int = SHORTEST) -> FloatArray:
-    model = _drifts(windows.shape[1], shortest)
-    squares, steps = model.fit(windows)
-    left = np.maximum(squares[:, :, None] - steps**2, model.least)
-    with_step = (left * model.doubted_penalties[:, None]).min(axis=1)
+    model = _drifts(windows.shape[1])
+    squares, steps = model.fit(windows, shortest)
+    # In place: there are millions of them.
+    left = np.square(steps, out=steps)
+    np.subtract(squares[:, :, None], left, out=left)
+    np.maximum(left, model.least, out=left)
+    left *= model.doubted_penalties[:, None]
     without = (squares * model.penalties).min(axis=1)
-    return np.asarray((model.length - 1) * np.log(without[:, None] / with_step))
+    return np.asarray((model.length - 1) * np.log(without[:, None] / left.min(axis=1)))
 
 
 def _chance(clarity: float) -> float:
     return min(1.0, _SURE_CHANCE * 10 ** ((_SURE - clarity) / _CLARITY_PER_TENTH))
 
 
-def _search(logs: FloatArray, threshold: float) -> list[int]:
+def _search(logs: FloatArray, begins: Sequence[int], threshold: float) -> list[int]:
+    """Return the places of clear steps in trends that follow one another, and begin and end at ``begins``."""
     found: list[int] = []
-    parts = [(0, len(logs))]
+    parts = list(itertools.pairwise(begins))
     while parts:
         new = _clear_places(logs, parts, threshold)
-        edges = sorted({0, len(logs), *found, *new})
+        edges = sorted({*begins, *found, *new})
         reach = 2 * _LENGTHS[-1]
         parts = []
         for place in new:
-            at = edges.index(place)
+            at = bisect.bisect_left(edges, place)
             parts += [(max(edges[at - 1], place - reach), place), (place, min(edges[at + 1], place + reach))]
         parts = sorted(set(parts))
         found += new
@@ -423,30 +503,42 @@ def _search(logs: FloatArray, threshold: float) -> list[int]:
 
 
 def _clear_places(logs: FloatArray, parts: Sequence[tuple[int, int]], threshold: float) -> list[int]:
-    candidates = [one for part in parts for one in _candidates(logs, *part, threshold)]
     chosen: list[int] = []
-    for _, place, low, high in sorted(candidates, reverse=True):
-        if not any(low < other < high for other in chosen):
-            chosen.append(place)
+    for _, place, low, high in sorted(_candidates(logs, parts, threshold), reverse=True):
+        after = bisect.bisect_right(chosen, low)
+        if after == len(chosen) or chosen[after] >= high:
+            bisect.insort(chosen, place)
     return chosen
 
 
-def _candidates(logs: FloatArray, low: int, high: int, threshold: float) -> list[tuple[float, int, int, int]]:
-    found = []
+def _candidates(
+    logs: FloatArray, parts: Sequence[tuple[int, int]], threshold: float
+) -> Iterator[tuple[float, int, int, int]]:
+    """Yield the clear windows: clarity, place of the step, begin and end."""
     # Of the shortest windows only the middle is looked at, and in few runs two steps lie close together, so
     # that windows begin at each run there; all others overlap by half.
-    every_run = high - low < _EVERY_RUN
-    for length in _lengths(high - low):
-        count = math.ceil((high - low - length) / (1 if every_run else length / 2)) + 1
-        starts = low + np.round(np.linspace(0, high - low - length, count)).astype(np.intp)
-        windows = logs[starts[:, None] + np.arange(length)]
-        clarity = _clarity(windows)
-        best = clarity.argmax(axis=1)
-        for row in np.flatnonzero(clarity.max(axis=1) >= threshold):
-            start = int(starts[row])
-            place = start + SHORTEST + int(best[row])
-            found.append((float(clarity[row, best[row]]), place, start, start + length))
-    return found
+    begins: dict[int, list[IntArray]] = {}
+    for low, high in parts:
+        every_run = high - low < _EVERY_RUN
+        for length in _lengths(high - low):
+            count = math.ceil((high - low - length) / (1 if every_run else length / 2)) + 1
+            places = low + np.round(np.linspace(0, high - low - length, count)).astype(np.intp)
+            begins.setdefault(length, []).append(places)
+    for length, of_parts in begins.items():
+        every = np.concatenate(of_parts)
+        at_once = _RUNS_AT_ONCE // length
+        for begin in range(0, len(every), at_once):
+            starts = every[begin : begin + at_once]
+            clarity = _clarity(logs[starts[:, None] + np.arange(length)])
+            best = clarity.argmax(axis=1)
+            for row in np.flatnonzero(clarity.max(axis=1) >= threshold):
+                start = int(starts[row])
+                yield (
+                    float(clarity[row, best[row]]),
+                    start + SHORTEST + int(best[row]),
+                    start,
+                    start + length,
+                )
 
 
 def _lengths(runs: int) -> tuple[int, ...]:
@@ -536,8 +628,9 @@ def _interval(logs: FloatArray, low: int, place: int, high: int) -> tuple[float,
     squares, steps = (fitted[0] for fitted in model.fit(logs[None, start:end]))
     left = np.maximum(squares - steps[:, at] ** 2, model.least)
     quantile = student_quantile(model.length - 2, 0.05)
-    changes = steps[:, at] * model.errors[:, at]
-    halves = quantile * np.sqrt(left / (model.length - 2)) * model.errors[:, at]
+    errors = model.errors[:, place - start - 1]
+    changes = steps[:, at] * errors
+    halves = quantile * np.sqrt(left / (model.length - 2)) * errors
     penalised = left * model.penalties
     suits = penalised <= penalised.min() * _AS_WELL ** (2 / (model.length - 1))
     change = float(changes[penalised.argmin()])
@@ -659,7 +752,9 @@ def _polished(logs: FloatArray) -> FloatArray:
     off, factor = logs, np.zeros(len(logs))
     for _ in range(_ROUNDS):
         off = logs - _row_medians((logs - factor[:, None]).T)
-        factor = np.nan_to_num(_row_medians(off))
+        before, factor = factor, np.nan_to_num(_row_medians(off))
+        if np.array_equal(before, factor):
+            break
     return off
 
 

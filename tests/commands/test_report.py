@@ -123,6 +123,17 @@ def test_the_same_ledger_gives_the_same_files_and_writes_none(repository: Reposi
     assert first == _made(repository.root, tmp_path / "elsewhere")
 
 
+def test_one_more_run_gives_the_files_of_a_whole_report(repository: Repository, tmp_path: Path) -> None:
+    before = _made(repository.root, tmp_path / "site")
+    sha = repository.commit({"shop.py": "changed again"})
+    _measure(repository.root, sha, 24)
+
+    after = _made(repository.root, tmp_path / "site")
+
+    assert before != after
+    assert after == _made(repository.root, tmp_path / "elsewhere")
+
+
 def test_pages_of_what_is_gone_are_removed_and_nothing_else(repository: Repository, tmp_path: Path) -> None:
     out = tmp_path / "site"
     ledger = repository.root / "benchmarks/ledger"

@@ -9,6 +9,7 @@ from repositories import Repository
 
 from perfkit.errors import RepositoryError
 from perfkit.repo.commits import (
+    KnownCommits,
     author_of,
     changed_files,
     commit_facts,
@@ -161,6 +162,31 @@ def test_commits_between_two_are_counted_with_those_of_branches(repository: Repo
     assert {"a", "b", "with | odd\nname"} == set(changed_files(repository.root, first, last) or ())
     assert 4 == len(commits_of(repository.root, "main"))
     assert 2 == len(commits_of(repository.root, "side"))
+
+
+def test_commits_listed_at_once_have_the_ranges_and_changes_that_git_has(
+    repository: Repository,
+) -> None:
+    repository.commit({"a": "1"})
+    repository.git.git.checkout("--quiet", "-b", "side")
+    repository.commit({"b": "1", ":odd\nname": ""})
+    repository.git.git.checkout("--quiet", "main")
+    repository.commit({"a": "2"})
+    repository.git.git.merge("--quiet", "--no-ff", "-m", "Merge", "side")
+    # Git has this one, but no name leads to it.
+    lost = repository.commit({"c": "1"})
+    repository.git.git.reset("--quiet", "--hard", "HEAD~1")
+    root, shas = repository.root, [*commits_of(repository.root, "main"), lost, "a" * 40]
+
+    known = KnownCommits(root)
+    pairs = [(first, last) for first in shas for last in shas]
+
+    assert {pair: commits_between(root, *pair) for pair in pairs} == {
+        pair: known.between(*pair) for pair in pairs
+    }
+    assert {pair: changed_files(root, *pair) for pair in pairs} == known.changed_files(pairs)
+    assert not known.changed_files([])
+    assert not known.facts([])
 
 
 def test_commits_after_one_are_those_of_its_descendant(repository: Repository) -> None:

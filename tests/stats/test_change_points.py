@@ -18,7 +18,9 @@ from perfkit.model.history import Stretch
 from perfkit.stats.change_points import (
     SHORTEST,
     FloatArray,
+    Sought,
     Step,
+    find_all_steps,
     find_steps,
     likely_step,
     two_levels,
@@ -97,6 +99,20 @@ def test_a_step_of_five_deviations_is_found_where_it_is(noise: Noise) -> None:
     assert right >= 95
 
 
+def test_many_trends_together_have_the_steps_of_each_alone() -> None:
+    trends = [
+        Sought(_trend(seed=seed, steps={length // 2: 1.1})[:length], sessions=[*range(length)])
+        for seed, length in enumerate([100, 8, 100, 31, 60, 13, 100])
+    ]
+    trends += [Sought([4, 4, 4, 5, 5, 5], exact=True), Sought([]), Sought(_trend(_bursts))]
+
+    alone = [find_steps(one.levels, exact=one.exact, sessions=one.sessions) for one in trends]
+
+    assert alone == find_all_steps(trends)
+    assert sum(map(bool, alone)) >= 5
+    assert [] == find_all_steps([])
+
+
 def test_a_step_has_its_size_and_the_runs_on_either_side() -> None:
     levels = _trend(steps={40: 1.05})
 
@@ -158,10 +174,11 @@ def test_a_level_that_keeps_coming_back_has_no_step_until_one_lasts() -> None:
 
     assert len(_places(np.exp(to_and_fro[:100]))) == 4
     assert _places(np.exp(to_and_fro)) == []
-    changes, ratio = habit(np.exp(to_and_fro)) or (0, 0.0)
+    whole, part = habit([np.exp(to_and_fro), np.exp(to_and_fro[:100])])
+    changes, ratio = whole or (0, 0.0)
     assert changes == 9
     assert abs(ratio - 1.1) < 0.02
-    assert habit(np.exp(to_and_fro[:100])) is None
+    assert part is None
     assert _places(np.exp(to_and_fro + lasting)) == [180]
 
 

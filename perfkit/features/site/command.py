@@ -21,6 +21,7 @@ from perfkit.features.site.series import (
     Reference,
     Site,
 )
+from perfkit.ledger.queries import one_connection
 from perfkit.ledger.store import Ledger
 from perfkit.model import ProfileSummary
 from perfkit.model.comparisons import Comparison, ExactComparison, GateReport, Log
@@ -38,7 +39,7 @@ from perfkit.model.results import (
     RunSummary,
 )
 from perfkit.profiling.read.summary_file import saved_profiles
-from perfkit.repo.commits import commit_facts, newest_on_names
+from perfkit.repo.commits import newest_on_names
 from perfkit.repo.files import digest_of, keep_reports
 from perfkit.repo.git import reading_only
 
@@ -95,6 +96,7 @@ def write_trends(
 
 
 @reading_only()
+@one_connection()
 def read_site(*, project: Project, ledger: Path) -> tuple[Site, Mapping[str, Path]]:
     """Return all that the pages show, and the files to copy, by their places in the site."""
     histories = Histories(project, ledger)
@@ -103,7 +105,7 @@ def read_site(*, project: Project, ledger: Path) -> tuple[Site, Mapping[str, Pat
     tags = tuple(Reference(name=name, commit=sha) for name, sha in histories.tags.items())
     since = (*tags[-1:], *([] if base is None else [Reference(name="base", commit=base)]))
     history = _whole_history(histories)
-    known = commit_facts(project.root, {one.commit for one in (*tags, *since)})
+    known = histories.commits.facts({one.commit for one in (*tags, *since)})
     measured = {sha for trend in history.trends for sha in trend.commits}
     summaries, damaged = saved_profiles(project.path(project.config.profiles))
     oldest_first = sorted(summaries, key=lambda summary: (summary.recorded_at, summary.name))

@@ -20,6 +20,7 @@ from perfkit.features.site.series import (
     GateSummary,
     Kind,
     ProfileEntryPoint,
+    Runs,
     Series,
     Site,
     State,
@@ -130,9 +131,10 @@ def site_files(site: Site) -> Iterator[tuple[str, str]]:
         "data/levels.js",
         levels_script(pages.by_benchmark, pages.names, pages.machines, pages.numbers, site),
     )
+    runs = Runs(pages.numbers, site.history)
     for benchmark, series in pages.by_benchmark.items():
         slug = slug_of(benchmark)
-        yield f"data/{slug}.js", benchmark_script(series, pages.numbers, site.history)
+        yield f"data/{slug}.js", benchmark_script(series, runs)
         yield f"benchmarks/{slug}.html", pages.benchmark(benchmark)
     yield from trend_files(site, folder="trends/", series=pages.series)
     yield from pages.lists()
@@ -187,6 +189,7 @@ class _Pages:
             for one in found
         }
         self.templates = _templates(self)
+        self._lines: dict[int, Fields] = {}
 
     def assets(self) -> Iterator[tuple[str, str]]:
         """Yield the style and the scripts, which are the same for all pages."""
@@ -391,7 +394,12 @@ class _Pages:
         return found
 
     def _line(self, series: Series) -> Fields:
-        """Return a row of the overview."""
+        """Return a row of the overview, which the page of the benchmark has as well."""
+        if id(series) not in self._lines:
+            self._lines[id(series)] = self._new_line(series)
+        return self._lines[id(series)]
+
+    def _new_line(self, series: Series) -> Fields:
         trend, place = series.last
         state = state_of(series)
         words = status_words(series, state, self.commits)
@@ -570,10 +578,8 @@ def _templates(pages: _Pages) -> Environment:
 
 
 def _shown(value: object) -> object:
-    """Return a text without invisible characters, for a template."""
-    from markupsafe import Markup
-
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    """Return a text without invisible characters, for a template; markup has a class of its own."""
+    return visible(value) if type(value) is str else value
 
 
 def address(path: str) -> str:

@@ -7,11 +7,14 @@ import heapq
 import itertools
 import json
 import math
+import operator
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal, cast
+
+import numpy as np
 
 from perfkit.identity import short_run_id
 from perfkit.model.comparisons import Verdict
@@ -145,6 +148,9 @@ _ERRORS, _ERRORS_OF_FEW, _FEW_BESIDE = 3.0, 4.0, 10
 _BETTER_CUT = 0.7
 # A smaller one is not worth a word, and one of single runs has to be as large as an eye would see.
 _WORTH_A_WORD, _SEEN = 0.02, 0.05
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+# Whole numbers below this have no more than six digits.
+_FEW_DIGITS = 1e6
 # A normal variable is within this many deviations of its mean 19 times of 20.
 _TWO_SIDED_95 = 1.96
 
@@ -232,6 +238,18 @@ class Series:
         trend, place = self.last
         return trend.recorded_at[place]
 
+    def column(self, name: str) -> Sequence[Any]:
+        """Return what a column of the trends has for each run."""
+        columns = [getattr(trend, name) for trend in self.trends]
+        if len(columns) == 1:
+            return cast("Sequence[Any]", columns[0])
+        return [columns[number][place] for number, place in self.order]
+
+    @functools.cached_property
+    def newest(self) -> dict[str, int]:
+        """The number of the newest run of each commit, the commits in their order."""
+        return {commit: number for number, commit in enumerate(self.column("commits"))}
+
     @functools.cached_property
     def picture(self) -> Sparkline:
         """The small picture of its runs."""
@@ -240,9 +258,14 @@ class Series:
     @functools.cached_property
     def shown(self) -> ShownTrend:
         """The runs, and the steps that nobody set aside; a reviewed or undone one needs no attention."""
-        places = {key: place for place, key in enumerate(self.order)}
+        places = {key: place for place, key in enumerate(self.order)} if self.placed else {}
+        (first, begin), (last, end) = self.order[0], self.order[-1]
         return ShownTrend(
-            runs=[(self.trends[number], place) for number, place in self.order],
+            ends=((self.trends[first], begin), (self.trends[last], end)),
+            levels=self.column("levels"),
+            means=self.column("means"),
+            sds=self.column("sds"),
+            launches=self.column("launches"),
             steps=[
                 (
                     one.point,
@@ -588,18 +611,35 @@ def _keyed(number: int, trend: Trend, commits: Mapping[str, CommitFacts]) -> Ite
         yield reached, number, place
 
 
+class _Json(str):
+    """A part of a script that is JSON already."""
+
+    __slots__ = ()
+
+
 def script(name: str, value: object) -> str:
     """Return a script that gives a name to a value; nothing in the value can end the script or its line."""
-    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    text = _json(value)
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return f'"use strict";window.{name}={text};\n'
 
 
+def _json(value: object) -> str:
+    if isinstance(value, _Json):
+        return value
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{_json(str(key))}:{_json(one)}' for key, one in value.items())}}}"
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return f"[{','.join(map(_json, value))}]"
+    return _ENCODER.encode(value)
+
+
 def commits_in_order(history: HistoryReport) -> list[str]:
     """Return the commits of all runs, oldest first; one that git does not know follows the one before it."""
     keys: dict[str, tuple[int, datetime]] = {}
-    for trend in history.trends:
+    # Most benchmarks have the same runs.
+    for trend in {(trend.commits, trend.recorded_at): trend for trend in history.trends}.values():
         reached = -1
         for commit, recorded_at in zip(trend.commits, trend.recorded_at, strict=True):
             facts = history.commits.get(commit)
@@ -649,11 +689,11 @@ def _first_from(place: int, order: Sequence[str], commits: Mapping[str, CommitFa
     return None
 
 
-def benchmark_script(series: Sequence[Series], order: Mapping[str, int], history: HistoryReport) -> str:
-    """Return the script with all runs of a benchmark; ``order`` numbers the commits."""
-    runs = _Runs(order)
-    shown = [_series(one, runs) for one in series]
-    return script("perfkitBenchmark", {"series": shown, **runs.columns(history)})
+def benchmark_script(series: Sequence[Series], runs: Runs) -> str:
+    """Return the script with all runs of a benchmark."""
+    numbers, columns = runs.of(series)
+    shown = [_series(one, own) for one, own in zip(series, numbers, strict=True)]
+    return script("perfkitBenchmark", {"series": shown, **columns})
 
 
 def levels_script(
@@ -717,10 +757,11 @@ def slower_at(commit: str, series: Sequence[Series]) -> float | None:
 
 
 def _last_change(series: Series, commit: str) -> float | None:
-    newest = {series.trends[number].commits[place]: (number, place) for number, place in series.order}
-    if len(newest) < 2 or [*newest][-1] != commit or series.noise_limit is None:  # noqa: PLR2004 (two levels)
+    newest = series.newest
+    if len(newest) < 2 or next(reversed(newest)) != commit or series.noise_limit is None:  # noqa: PLR2004 (two levels)
         return None
-    (before, earlier), (after, last) = [*newest.values()][-2:]
+    runs = reversed(newest.values())
+    (after, last), (before, earlier) = (series.order[next(runs)] for _ in range(2))
     levels = series.trends[before].levels[earlier], series.trends[after].levels[last]
     if before != after or min(levels) <= 0:
         return None
@@ -731,77 +772,77 @@ def _last_change(series: Series, commit: str) -> float | None:
 
 def _levels(series: Series, order: Mapping[str, int]) -> dict[str, object]:
     """Return the columns of a series, one value a commit; levels are logarithms in steps of 1e-5."""
-    trends = series.trends
-    newest = {trends[number].commits[place]: (number, place) for number, place in series.order}
-    levels = [trends[number].levels[place] for number, place in newest.values()]
-    kinds = [f"{number} {trends[number].env_ids[place]}" for number, place in newest.values()]
+    numbers = series.newest.values()
+    levels = [*map(series.column("levels").__getitem__, numbers)]
+    env_ids = series.column("env_ids")
+    kinds = [(series.order[number][0], env_ids[number]) for number in numbers]
     return {
         "machine": series.machine_id,
-        "gates": trends[0].lockstep,
+        "gates": series.trends[0].lockstep,
         "noise": None if series.noise_limit is None else round(series.noise_limit, 5),
-        "commit": _differences([order[commit] for commit in newest]),
-        "level": _differences([round(1e5 * math.log(level)) if level > 0 else None for level in levels]),
+        "commit": _differences([order[commit] for commit in series.newest]),
+        "level": _differences(_in_steps(levels)),
         # Where another version of the benchmark or other software begins.
         "kinds": [
-            [next(group)[0], *kind.split(" ", 1)]
-            for kind, group in itertools.groupby(enumerate(kinds), key=lambda one: one[1])
+            [next(group)[0], str(number), env_id]
+            for (number, env_id), group in itertools.groupby(enumerate(kinds), key=lambda one: one[1])
         ],
     }
 
 
-class _Runs:
-    """The numbered runs of a benchmark, shared by its metrics."""
-
-    def __init__(self, order: Mapping[str, int]) -> None:
-        self._order = order
-        self._numbers: dict[tuple[str, str, datetime, str, str], int] = {}
-        self._sources: dict[str, int] = {}
-        self._environments: dict[str, int] = {}
-
-    def number(self, key: tuple[str, str, datetime, str, str]) -> int:
-        """Return the number of a run, given as (run, commit, time, source, environment)."""
-        return self._numbers.setdefault(key, len(self._numbers))
-
-    def columns(self, history: HistoryReport) -> dict[str, object]:
-        """Return the columns, in the order of the numbers that runs were given."""
-        keys = list(self._numbers)
-        sources = self._numbered(self._sources, [source for _, _, _, source, _ in keys])
-        environments = self._numbered(self._environments, [env for *_, env in keys])
-        return {
-            "runs": {
-                "id": [short_run_id(run) for run, *_ in keys],
-                "commit": _differences([self._order[commit] for _, commit, *_ in keys]),
-                "time": _differences([_seconds(at) for _, _, at, _, _ in keys]),
-                "source": sources,
-                "env": environments,
-            },
-            "sources": [visible(source) for source in self._sources],
-            "environments": [
-                {"id": env, "facts": _facts(history.environments.get(env, {}))} for env in self._environments
-            ],
-        }
-
-    @staticmethod
-    def _numbered(numbers: dict[str, int], names: Iterable[str]) -> list[int]:
-        return [numbers.setdefault(name, len(numbers)) for name in names]
+def _in_steps(levels: Sequence[float]) -> list[int | None]:
+    """Return the logarithms of levels in steps of 1e-5, None for a level that has none."""
+    if min(levels) > 0:
+        found: list[int | None] = np.rint(1e5 * np.log(levels)).astype(np.int64).tolist()
+        return found
+    return [round(1e5 * math.log(level)) if level > 0 else None for level in levels]
 
 
-def _series(series: Series, runs: _Runs) -> dict[str, object]:
-    trends = series.trends
-    points = [(trends[number], place) for number, place in series.order]
-    at = {key: number for number, key in enumerate(series.order)}
-    numbers = [
-        runs.number(
-            (
-                trend.run_ids[place],
-                trend.commits[place],
-                trend.recorded_at[place],
-                trend.sources[place],
-                trend.env_ids[place],
-            )
+class Runs:
+    """The numbered runs of benchmarks, shared by the metrics of each; most benchmarks have the same ones.
+
+    ``order`` numbers the commits.
+    """
+
+    def __init__(self, order: Mapping[str, int], history: HistoryReport) -> None:
+        self._order, self._history = order, history
+        self._known: dict[tuple[tuple[object, ...], ...], tuple[list[_Json], dict[str, _Json]]] = {}
+
+    def of(self, series: Iterable[Series]) -> tuple[list[_Json], dict[str, _Json]]:
+        """Return the numbers of the runs of each series, and the columns of all runs, in their order."""
+        names = ("run_ids", "commits", "recorded_at", "sources", "env_ids")
+        key = tuple(tuple(tuple(one.column(name)) for name in names) for one in series)
+        if key not in self._known:
+            self._known[key] = self._numbered(key)
+        return self._known[key]
+
+    def _numbered(self, columns: Iterable[Sequence[Iterable[Any]]]) -> tuple[list[_Json], dict[str, _Json]]:
+        numbers: dict[tuple[Any, ...], int] = {}
+        found = [[numbers.setdefault(key, len(numbers)) for key in zip(*own, strict=True)] for own in columns]
+        runs, commits, times, sources, env_ids = zip(*numbers, strict=True)
+        of_source, of_env = (
+            {one: at for at, one in enumerate(dict.fromkeys(own))} for own in (sources, env_ids)
         )
-        for trend, place in points
-    ]
+        facts = self._history.environments
+        whole = {
+            "runs": {
+                "id": [*map(short_run_id, runs)],
+                "commit": _differences([*map(self._order.__getitem__, commits)]),
+                "time": _differences([*map(_seconds, times)]),
+                "source": [*map(of_source.__getitem__, sources)],
+                "env": [*map(of_env.__getitem__, env_ids)],
+            },
+            "sources": [*map(visible, of_source)],
+            "environments": [{"id": env, "facts": _facts(facts.get(env, {}))} for env in of_env],
+        }
+        encoded = {name: _Json(_json(column)) for name, column in whole.items()}
+        return [_Json(_json(_differences(own))) for own in found], encoded
+
+
+def _series(series: Series, numbers: _Json) -> dict[str, object]:
+    trends = series.trends
+    at = {key: number for number, key in enumerate(series.order)} if series.placed else {}
+    repeats = any(trend.repeated for trend in trends)
     limit = series.noise_limit
     return {
         "metric": visible(metric_title(series.metric)),
@@ -809,19 +850,19 @@ def _series(series: Series, runs: _Runs) -> dict[str, object]:
         "better": series.metric.better,
         "machine": series.machine_id,
         "noise": None if limit is None else round(limit, 5),
-        "run": _differences(numbers),
-        "mean": [_value(trend.means[place]) for trend, place in points],
-        "level": [_value(trend.levels[place]) for trend, place in points],
+        "run": numbers,
+        "mean": _values(series.column("means")),
+        "level": _values(series.column("levels")),
         "lockstep": series.trends[0].lockstep,
-        "sd": [_value(trend.sds[place]) for trend, place in points],
-        "launches": [trend.launches[place] for trend, place in points],
+        "sd": _values(series.column("sds")),
+        "launches": [*series.column("launches")],
         "version": [number for number, _ in series.order] if len(trends) > 1 else 0,
         "steps": [_step(placed, at) for placed in series.placed],
         "same": _same_code(series),
         "repeated": [
             number
-            for number, (trend, place) in enumerate(points)
-            if trend.repeated and trend.commits[place] in trend.repeated
+            for number, (trend, place) in enumerate(series.order if repeats else ())
+            if trends[trend].commits[place] in trends[trend].repeated
         ],
     }
 
@@ -862,8 +903,22 @@ def _value(value: float | None) -> float | None:
     return round(value) if value == round(value) else float(f"{value:.6g}")
 
 
+def _values(values: Sequence[float | None]) -> _Json:
+    """Return numbers for a script, as ``_value`` does."""
+    known = [value for value in values if value is not None]
+    if known and min(known) > -_FEW_DIGITS and max(known) < _FEW_DIGITS:
+        whole = values if len(known) == len(values) else [math.nan if one is None else one for one in values]
+        # All at once: there are millions.
+        text = ("%.6g," * len(whole)) % (*whole,)
+        return _Json(f"[{text[:-1].replace('nan', 'null')}]")
+    return _Json(_json([*map(_value, values)]))
+
+
 def _differences(numbers: Sequence[int | None]) -> list[int | None]:
     """Return each number minus the known one before it: they are short, as neighbours are alike."""
+    if None not in numbers:
+        known = cast("Sequence[int]", numbers)
+        return [*map(operator.sub, known, (0, *known[:-1]))]
     found: list[int | None] = []
     before = 0
     for number in numbers:
@@ -872,6 +927,7 @@ def _differences(numbers: Sequence[int | None]) -> list[int | None]:
     return found
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def _seconds(time: datetime | None) -> int | None:
     if time is None:
         return None

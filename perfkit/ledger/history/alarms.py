@@ -5,6 +5,7 @@ from __future__ import annotations
 import calendar
 import hashlib
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -170,16 +171,26 @@ def find_rises(
     """Yield the wanted benchmarks whose chart steps, rises or has a pattern without a change point."""
     reported = {(one.benchmark, one.machine_id) for one in drifts}
     numbers = {id(trend): number for number, trend in enumerate(trends)}
-    for trend, steps in _with_steps(trends, points):
+    shown = [
+        (trend, steps)
+        for trend, steps in _with_steps(trends, points)
+        if (trend.benchmark, trend.machine_id) not in reported
+        and not facts.is_sentinel(trend.benchmark)
+        and is_wanted(trend.benchmark)
+    ]
+    steady = [trend for trend, steps in shown if not steps]
+    found_of = to_and_fro([trend.levels for trend in steady])
+    habits = {numbers[id(trend)]: habit for trend, habit in zip(steady, found_of, strict=True)}
+    for trend, steps in shown:
         key, number = (trend.benchmark, trend.machine_id), numbers[id(trend)]
-        if key in reported or facts.is_sentinel(trend.benchmark) or not is_wanted(trend.benchmark):
+        if key in reported:
             continue
         first, levels = _without_steps(trend, steps, facts.accepted)
         judged = _in_known_environment(trend, first)
         first = max(first, judged.env_ids.index(judged.env_ids[-1]))
         begin = max([first, *(step.place for step in steps)])
         seen = common.likely_step(number, judged, begin, facts.order)
-        found = None if steps else _pattern(trend, seen)
+        found = None if steps else _pattern(trend, habits[number], seen)
         if found is None and not (seen and seen.probable) and not any(one.is_open for one in steps):
             found = _rise(judged, levels[: len(judged)], first)
         if found is None and seen is not None:
@@ -228,10 +239,10 @@ def _shown(trend: Trend, since: int, until: int, ratio: float, kind: RiseKind) -
     )
 
 
-def _pattern(trend: Trend, step: LikelyStep | None) -> Rise | None:
+def _pattern(trend: Trend, habit: tuple[int, float] | None, step: LikelyStep | None) -> Rise | None:
     """Return the pattern of a level that keeps coming back, on one side of a probable step too."""
     levels, last = trend.levels, len(trend) - 1
-    if habit := to_and_fro(levels):
+    if habit:
         return replace(_shown(trend, 0, last, habit[1], "to and fro"), changes=habit[0])
     if step and step.probable and not (two_levels(levels[: step.place]) or two_levels(levels[step.place :])):
         return None
@@ -302,11 +313,11 @@ def _drift_of(trend: Trend, steps: Iterable[ChangePoint], facts: Facts) -> Drift
     if len(trend) < FEWEST:
         return None
     first, levels = _without_steps(trend, steps, facts.accepted)
-    places = [facts.order.place(commit) for commit in trend.commits]
+    places = facts.order.places_of(trend)
     starts: dict[Origin, int] = {"best": first + best_place(levels[first:])}
     for origin, commit in facts.origins.items():
         at = facts.order.place(commit)
-        starts[origin] = max(first, sum(place <= at for place in places) - 1)
+        starts[origin] = max(first, bisect_right(places, at) - 1)
     margin = facts.margin_of(trend.benchmark)
     measured_in = sessions(trend)
     for origin, start in starts.items():
@@ -345,7 +356,7 @@ def _machine_evidence(drift: Drift, sentinels: Iterable[Drift], facts: Facts) ->
     for other in sentinels:
         if other.machine_id == drift.machine_id and other.high >= drift.low:
             return f"the sentinel {other.benchmark} became slower as well"
-    same_code = not facts.changes_code(drift.since, drift.until)
+    same_code = not facts.changes_code([(drift.since, drift.until)])
     return "no code differs between the commits" if same_code else ""
 
 

@@ -8,7 +8,7 @@ import math
 import shlex
 import statistics
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple, TypeVar
@@ -21,9 +21,10 @@ from perfkit.model.results import WALL_TIME, Environment, Machine, Row
 from perfkit.model.surroundings import MACHINE_SPEEDS, FactChange, lasting_changes, package_options
 from perfkit.stats.change_points import (
     LikelyStep,
+    Sought,
     Step,
     describe_step,
-    find_steps,
+    find_all_steps,
     likely_step,
     remove_common_factor,
 )
@@ -41,24 +42,22 @@ def find_change_points(
     trends: Sequence[Trend], common: WithoutMachine, facts: Facts, is_wanted: Callable[[str], bool]
 ) -> list[ChangePoint]:
     """Return the change points of the wanted benchmarks, and those that others made together with them."""
-    wanted = [is_wanted(trend.benchmark) for trend in trends]
-    found = {
-        number: [*_drafts(number, trend, common, facts)]
-        for number, trend in enumerate(trends)
-        if wanted[number]
-    }
+    wanted = {number: trend for number, trend in enumerate(trends) if is_wanted(trend.benchmark)}
+    others = {number: trend for number, trend in enumerate(trends) if number not in wanted}
+    levels = [common.levels.get(number, trend.levels) for number, trend in wanted.items()]
+    own = dict(zip(wanted, _own_steps([*wanted.values()], levels), strict=True))
+    found = _drafts_of(wanted, own, common, facts)
     shifts = {point.shift for points in found.values() for point in points if point.shift}
     shared = replace(common, steps=tuple(one for one in common.steps if one.shift_id in shifts))
-    drafts = [
-        (trend, point)
-        for number, trend in enumerate(trends)
-        for point in (found[number] if wanted[number] else _drafts(number, trend, shared, facts, own=False))
-    ]
+    found |= _drafts_of(others, {}, shared, facts)
+    drafts = [(trend, point) for number, trend in enumerate(trends) for point in found[number]]
     runs = {run for trend, point in drafts for run in trend.run_ids[point.place - 1 : point.place + 1]}
     known = facts.facts_of(runs) if runs else {}
     placed = [_with_places(trend, point, known) for trend, point in drafts]
     sentinels = [point for point in placed if facts.is_sentinel(point.benchmark)]
-    return [_with_cause(point, sentinels, facts) for point in placed]
+    by_code = [point for point in placed if point.cause == "code"]
+    changed = facts.changes_code({(point.last_before, point.first_after) for point in by_code})
+    return [_with_cause(point, sentinels, changed, facts) for point in placed]
 
 
 def around_step(place: int) -> tuple[slice, slice]:
@@ -91,15 +90,32 @@ def machine_moved(
     return True if True in found else None if None in found or not found else False
 
 
+def _drafts_of(
+    trends: Mapping[int, Trend], own: Mapping[int, Sequence[Step]], common: WithoutMachine, facts: Facts
+) -> dict[int, list[ChangePoint]]:
+    """Return the change points that trends made with others, and their ``own``, by their number."""
+    together = {number for step in common.steps for number in step.trends if number in trends}
+    known = find_all_steps([Sought(trends[number].levels) for number in together])
+    beside = dict(zip(together, known, strict=True))
+    return {
+        number: [*_drafts(number, trend, own.get(number, ()), beside.get(number, ()), common, facts)]
+        for number, trend in trends.items()
+    }
+
+
 def _drafts(
-    number: int, trend: Trend, common: WithoutMachine, facts: Facts, *, own: bool = True
+    number: int,
+    trend: Trend,
+    own: Sequence[Step],
+    beside: Sequence[Step],
+    common: WithoutMachine,
+    facts: Facts,
 ) -> Iterator[ChangePoint]:
-    """Yield the change points that a trend made with others, and its ``own``."""
-    found = list(_steps_of(trend, common.levels.get(number, trend.levels), facts)) if own else []
+    found = [_point(trend, step, facts) for step in own]
     for step in common.steps:
         if number not in step.trends:
             continue
-        place, moved = step.step_of(trend, facts.order)
+        place, moved = step.step_of(trend, beside, facts.order)
         found = [point for point in found if abs(point.place - place) > _BESIDE]
         if moved is not None:
             found.append(replace(_point(trend, moved, facts), shift=step.shift_id))
@@ -108,35 +124,48 @@ def _drafts(
         yield replace(point, cause="machine", detail=BUILT_IN_MOVED) if cause == "machine" else point
 
 
-def _steps_of(trend: Trend, levels: Sequence[float], facts: Facts) -> Iterator[ChangePoint]:
-    if not trend.metric.exact and min(levels, default=1.0) <= 0:
-        return
-    hours = sessions(trend)
-    found: list[Step] = []
-    begins = [0, *(place for place in range(1, len(trend)) if _differs(trend.env_ids, place)), len(trend)]
-    for begin, end in itertools.pairwise(begins):
-        if begin:
-            found += _step_at(begin, end, found[-1].place if found else 0, levels, hours, trend)
-        steps = find_steps(levels[begin:end], exact=trend.metric.exact, sessions=hours[begin:end])
-        found += [replace(step, place=begin + step.place) for step in steps]
-    for step in found:
-        yield _point(trend, step, facts)
+def _own_steps(trends: Sequence[Trend], levels: Sequence[Sequence[float]]) -> list[list[Step]]:
+    """Return the steps of each trend within its environments, and those from one to the next."""
+    found: list[list[Step]] = [[] for _ in trends]
+    hours = [*map(sessions, trends)]
+    edges = [
+        [0, *(place for place in range(1, len(trend)) if _differs(trend.env_ids, place)), len(trend)]
+        if trend.metric.exact or min(own, default=1.0) > 0
+        else []
+        for trend, own in zip(trends, levels, strict=True)
+    ]
+    for part in range(max(map(len, edges), default=1) - 1):
+        here = [number for number, own in enumerate(edges) if part < len(own) - 1]
+        if part:
+            since = [found[number][-1].place if found[number] else 0 for number in here]
+            near = find_all_steps(
+                [
+                    Sought(
+                        levels[number][begin : (end := edges[number][part + 1])],
+                        trends[number].metric.exact,
+                        [*zip(trends[number].env_ids[begin:end], hours[number][begin:end], strict=True)],
+                    )
+                    for number, begin in zip(here, since, strict=True)
+                ]
+            )
+            for number, begin, steps in zip(here, since, near, strict=True):
+                place = edges[number][part]
+                beside = [step for step in steps if abs(begin + step.place - place) <= _BESIDE]
+                found[number] += [replace(step, place=place) for step in beside[:1]]
+        within = [slice(*edges[number][part : part + 2]) for number in here]
+        inside = find_all_steps(
+            [
+                Sought(levels[number][own], trends[number].metric.exact, hours[number][own])
+                for number, own in zip(here, within, strict=True)
+            ]
+        )
+        for number, own, steps in zip(here, within, inside, strict=True):
+            found[number] += [replace(step, place=own.start + step.place) for step in steps]
+    return found
 
 
 def _differs(names: Sequence[str], place: int) -> bool:
     return names[place] != names[place - 1]
-
-
-def _step_at(
-    place: int, end: int, begin: int, levels: Sequence[float], hours: Sequence[object], trend: Trend
-) -> list[Step]:
-    near = find_steps(
-        levels[begin:end],
-        exact=trend.metric.exact,
-        sessions=[(trend.env_ids[run], hours[run]) for run in range(begin, end)],
-    )
-    beside = [step for step in near if abs(begin + step.place - place) <= _BESIDE]
-    return [replace(beside[0], place=place)] if beside else []
 
 
 def _point(trend: Trend, step: Step, facts: Facts) -> ChangePoint:
@@ -186,12 +215,22 @@ def _fact_text(change: FactChange) -> str:
     return f"{change.fact} {before} -> {after}"
 
 
-def _with_cause(point: ChangePoint, sentinels: Iterable[ChangePoint], facts: Facts) -> ChangePoint:
-    evidence = "" if point.cause != "code" else _machine_evidence(point, sentinels, facts)
+def _with_cause(
+    point: ChangePoint,
+    sentinels: Iterable[ChangePoint],
+    changed: Collection[tuple[str, str]],
+    facts: Facts,
+) -> ChangePoint:
+    evidence = "" if point.cause != "code" else _machine_evidence(point, sentinels, changed, facts)
     return replace(point, cause="machine", detail=evidence) if evidence else point
 
 
-def _machine_evidence(point: ChangePoint, sentinels: Iterable[ChangePoint], facts: Facts) -> str:
+def _machine_evidence(
+    point: ChangePoint,
+    sentinels: Iterable[ChangePoint],
+    changed: Collection[tuple[str, str]],
+    facts: Facts,
+) -> str:
     if facts.is_sentinel(point.benchmark):
         return "it is a sentinel, which no commit can slow down"
     moved = next((other for other in sentinels if _is_same(point, other, facts.order)), None)
@@ -203,7 +242,7 @@ def _machine_evidence(point: ChangePoint, sentinels: Iterable[ChangePoint], fact
         return "both runs are of one commit"
     if point.acquitted and not point.commits:
         return "the benchmark runs the same code at all of its commits"
-    same_code = not facts.changes_code(point.last_before, point.first_after)
+    same_code = (point.last_before, point.first_after) not in changed
     return "no code differs between the commits" if same_code else ""
 
 
@@ -284,10 +323,10 @@ class CommonStep:
         ]
         return bisect_left(keys, (order.place(self.first_after), self.at))
 
-    def step_of(self, trend: Trend, order: Order) -> tuple[int, Step | None]:
-        """Return the place of the step in a trend, and the trend's own step there, None for none."""
+    def step_of(self, trend: Trend, beside: Sequence[Step], order: Order) -> tuple[int, Step | None]:
+        """Return the place of the step in a trend with these steps, and the trend's own there, if any."""
         place = self.place_in(trend, order)
-        step = describe_step(trend.levels, place, chance=self.chance)
+        step = describe_step(trend.levels, place, beside=beside, chance=self.chance)
         if step is None or step.low <= 1 <= step.high:
             return place, None
         return place, step if self.has_part(step.ratio) else None
@@ -359,10 +398,15 @@ def without_machine(
         if len(places) < _FEWEST:
             continue
         beside = [trends[place] for place in places]
-        measured = [list(_runs(trend, order)) for trend in beside]
-        runs = [_Measured(*run) for run in sorted(set(itertools.chain(*measured)))]
+        keys = [(trend.run_ids, trend.commits, trend.recorded_at) for trend in beside]
+        # Most benchmarks have the same runs.
+        measured = {
+            key: list(_runs(trend, order)) for key, trend in dict(zip(keys, beside, strict=True)).items()
+        }
+        runs = [_Measured(*run) for run in sorted(set(itertools.chain(*measured.values())))]
         numbers: dict[tuple[float, datetime, str, str], int] = {run: row for row, run in enumerate(runs)}
-        rows = [list(map(numbers.__getitem__, own)) for own in measured]
+        rows_of = {key: list(map(numbers.__getitem__, own)) for key, own in measured.items()}
+        rows = [rows_of[key] for key in keys]
         table = np.full((len(runs), len(beside)), np.nan)
         for column, (own, trend) in enumerate(zip(rows, beside, strict=True)):
             table[own, column] = trend.levels
@@ -395,8 +439,7 @@ def without_machine(
 
 
 def _runs(trend: Trend, order: Order) -> Iterator[tuple[float, datetime, str, str]]:
-    places = map(order.place, trend.commits)
-    return zip(places, trend.recorded_at, trend.run_ids, trend.commits, strict=True)
+    return zip(order.places_of(trend), trend.recorded_at, trend.run_ids, trend.commits, strict=True)
 
 
 def shifts_of(

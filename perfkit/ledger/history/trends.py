@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import math
+import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from perfkit.model.history import CommitFacts, GateRatio, Origin, Trend
@@ -47,7 +49,11 @@ class Order:
 
     def place(self, sha: str) -> float:
         """Return where a commit stands."""
-        return self.places.get(sha, float("inf"))
+        return self.places.get(sha, math.inf)
+
+    def places_of(self, trend: Trend) -> list[float]:
+        """Return where the commits of a trend stand."""
+        return [self.places.get(sha, math.inf) for sha in trend.commits]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +64,7 @@ class Facts:
     facts_of: Callable[[Collection[str]], Mapping[str, tuple[Machine, Environment]]]
     commits_between: Callable[[str, str], int | None]
     commits_of: Callable[[str, str], frozenset[str] | None]
-    changes_code: Callable[[str, str], bool]
+    changes_code: Callable[[Collection[tuple[str, str]]], Collection[tuple[str, str]]]
     gate_between: Callable[[Trend, float, float], GateRatio | None]
     is_sentinel: Callable[[str], bool]
     margin_of: Callable[[str], float]
@@ -101,7 +107,10 @@ def places_by_run(trend: Trend) -> dict[str, list[int]]:
 
 
 def _in_order(trend: Trend, order: Order) -> Trend:
-    keys = list(zip(map(order.place, trend.commits), trend.recorded_at, trend.run_ids, strict=True))
+    stand = order.places_of(trend)
+    if all(map(operator.lt, stand, stand[1:])):
+        return trend
+    keys = list(zip(stand, trend.recorded_at, trend.run_ids, strict=True))
     places = sorted(range(len(trend)), key=keys.__getitem__)
     return trend if places == list(range(len(trend))) else select(trend, places)
 
@@ -126,11 +135,17 @@ def select(trend: Trend, places: Sequence[int]) -> Trend:
 
 def sessions(trend: Trend) -> tuple[Hashable, ...]:
     """Return a number for each run, shared by those that were measured without an hour's pause."""
-    by_time = sorted(range(len(trend)), key=trend.recorded_at.__getitem__)
-    numbers = [0] * len(trend)
+    return _sessions(trend.recorded_at)
+
+
+@functools.lru_cache(maxsize=128)
+def _sessions(times: tuple[datetime, ...]) -> tuple[Hashable, ...]:
+    # Most benchmarks have the same runs.
+    by_time = sorted(range(len(times)), key=times.__getitem__)
+    numbers = [0] * len(times)
     number = 0
     for before, place in itertools.pairwise(by_time):
-        number += trend.recorded_at[place] - trend.recorded_at[before] >= _SESSION_GAP
+        number += times[place] - times[before] >= _SESSION_GAP
         numbers[place] = number
     return tuple(numbers)
 
