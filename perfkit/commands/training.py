@@ -275,9 +275,12 @@ class TrainingRecord:
             return
         if found is None:
             # All that is filed of so short a run is filed already.
-            if self._in_a_line is not None and (use := self._utilisation(self._step_s)):
-                self._line = self._in_a_line([use[1]])
-                self._of_plan.append(use[1])
+            use, later = self._utilisation(self._step_s), self._steps_in_all - self._steps_before
+            more = [] if use is None else [use[1]]
+            more += [f"{counted(later, 'later step')} too few to file"] if later else []
+            if self._in_a_line is not None:
+                self._line = self._in_a_line(more)
+                self._of_plan += more
             return
         parts = _run_parts(found, self._rates(found.seconds / found.steps), slow, self._recompiled())
         blocks = found.blocks

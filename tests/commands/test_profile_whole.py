@@ -124,9 +124,10 @@ def test_batches_or_backward_passes_are_steps_where_there_is_no_optimizer(
     code, printed, error = followed(project, LOADERS + loop, "train.py", "--", "2")
 
     assert 0 == code, error
-    (steps,) = re.findall(r"^train.py: (\d+) steps, 200 timed, ", printed)
-    # It takes 20 to see that.
-    assert 360 <= int(steps) <= 381
+    later, timed = re.findall(r"^(?:train.py|before): (\d+) steps, ", printed, re.MULTILINE)
+    assert 200 == int(timed)
+    # It takes 20 to see that, and 266 come before those that are followed.
+    assert 360 <= int(later) + 266 <= 381
     assert f"time in {part}" in rows(project)
 
 
@@ -140,8 +141,24 @@ def test_a_line_ends_steps_and_a_failure_keeps_what_was_measured(
 
     assert (4, "") == (code, printed)
     assert "ValueError: too bad" in capfd.readouterr().err
-    assert error.splitlines()[-1].startswith("perfkit: train.py ended with exit status 1: 400 steps, ")
+    assert error.splitlines()[-1].startswith("perfkit: train.py ended with exit status 1: 134 steps, ")
     assert 200 == len(rows(project)["step_time"].outcome.values)
+
+
+# The first block of so short steps would be longer than the first of these runs.
+@pytest.mark.parametrize(("steps", "filed_in"), [(2000, 1734), (290, 24), (280, None)])
+def test_later_steps_are_filed_where_there_are_twenty(
+    project: Repository, steps: int, filed_in: int | None
+) -> None:
+    script = LOADERS + BY_HAND.replace("200 * epochs", str(steps))
+    line = 1 + script.splitlines().index("    model(torch.ones(8, 4)).sum().backward()")
+
+    code, printed, error = followed(project, script, "train.py", "--step-at", f"train.py:{line}", "--", "1")
+
+    assert 0 == code, error
+    found = rows(project).get("all_steps")
+    assert filed_in == (found and found.outcome.loops)
+    assert (found is None) == ("14 later steps too few to file" in printed)
 
 
 def test_ranks_of_torchrun_are_followed(project: Repository) -> None:
