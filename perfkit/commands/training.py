@@ -119,9 +119,16 @@ class TrainingRecord:
     """
 
     def __init__(
-        self, name: str, plan: StepPlan, *, ledger: str | Path | None = None, no_step: str = _NO_STEP
+        self,
+        name: str,
+        plan: StepPlan,
+        *,
+        ledger: str | Path | None = None,
+        no_step: str = _NO_STEP,
+        plan_filed: Callable[[], None] = lambda: None,
     ) -> None:
         self._name, self._plan, self._ledger, self._no_step = name, plan, ledger, no_step
+        self._plan_filed = plan_filed
         # The runs that were filed, and what they have: of all later steps, and of those of the plan.
         self.runs: list[str] = []
         self._of_run: list[str] = []
@@ -194,6 +201,7 @@ class TrainingRecord:
             self.steps.end_step()
             if self.steps.is_over:
                 self._file(self.steps)
+                self._plan_filed()
                 self._follow()
 
     def pause(self) -> None:

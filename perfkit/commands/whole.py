@@ -59,11 +59,15 @@ class WholeSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class WholeResult:
-    """The runs of a target that were filed, none where nothing could be, and what was found in lines."""
+    """The runs of a target that were filed, none where nothing could be, and what was found in lines.
+
+    Until it ``is_over``, there may be more.
+    """
 
     name: str
     runs: tuple[str, ...]
     lines: tuple[str, ...]
+    is_over: bool
 
 
 def run_whole(request: WholeRequest, *, project: Project) -> WholeResult:
@@ -98,13 +102,16 @@ def run_whole(request: WholeRequest, *, project: Project) -> WholeResult:
             code = _run([sys.executable, *launcher, "-m", _MODULE, text, *arguments])
         result = msgspec.json.decode(file.read_bytes(), type=WholeResult) if file.exists() else None
     filed = "nothing was filed" if result is None else result.lines[0]
+    if result is not None and not result.is_over:
+        filed += "; its later steps were not, since it ended at once"
     if result is not None and result.runs:
         filed += f"; `{follow_up(f'perfkit ledger show {short_run_id(result.runs[-1])}')}` has what was filed"
     if code in (_INTERRUPTED, -signal.SIGINT):
         raise RunInterruptedError(f"{target.name} was interrupted: {filed}")
-    if code:
-        raise NotMeasuredError(f"{target.name} {ended_in_words(code)}: {filed}")
-    if result is None or not result.runs:
+    if code or result is None or not result.is_over:
+        ended = ended_in_words(code) if code else "ended at once, by os._exit"
+        raise NotMeasuredError(f"{target.name} {ended}: {filed}")
+    if not result.runs:
         raise NotMeasuredError(filed)
     return result
 

@@ -30,7 +30,14 @@ def main() -> None:
         del sys.path[0]
     import_torch()
     prepare_process(spec.target.place, arguments, root=Path(spec.root))
-    record = TrainingRecord(spec.name, StepPlan(), ledger=spec.ledger, no_step=NO_STEP)
+    record = TrainingRecord(
+        spec.name,
+        StepPlan(),
+        ledger=spec.ledger,
+        no_step=NO_STEP,
+        # It may end without notice.
+        plan_filed=lambda: _leave_result(spec, record, is_over=False),
+    )
     record.describe(arguments=" ".join(arguments) or None)
     WholeSteps(record, spec.unit).begin()
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -43,7 +50,7 @@ def main() -> None:
     finally:
         if os.getpid() == process:
             record.finish()
-            _leave_result(spec, record)
+            _leave_result(spec, record, is_over=True)
 
 
 def _changed(spec: WholeSpec, code: CodeType) -> CodeType:
@@ -57,10 +64,11 @@ def _end(_: int, __: FrameType | None) -> NoReturn:
     sys.exit(_TERMINATED)
 
 
-def _leave_result(spec: WholeSpec, record: TrainingRecord) -> None:
+def _leave_result(spec: WholeSpec, record: TrainingRecord, *, is_over: bool) -> None:
     """Leave what was filed for the command that waits, on the rank that files."""
     if record.is_first:
-        result = WholeResult(name=spec.target.name, runs=tuple(record.runs), lines=tuple(record.ending()))
+        lines = tuple(record.ending())
+        result = WholeResult(name=spec.target.name, runs=tuple(record.runs), lines=lines, is_over=is_over)
         Path(spec.result).write_bytes(msgspec.json.encode(result))
 
 

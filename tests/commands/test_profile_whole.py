@@ -145,6 +145,19 @@ def test_a_line_ends_steps_and_a_failure_keeps_what_was_measured(
     assert 200 == len(rows(project)["step_time"].outcome.values)
 
 
+@pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)"])
+def test_a_program_that_ends_at_once_keeps_its_first_steps_and_is_not_measured(
+    project: Repository, end: str
+) -> None:
+    code, printed, error = followed(project, LOADERS + BY_HAND + f"import os\n{end}\n", "train.py", "--", "2")
+
+    assert (4, "") == (code, printed)
+    filed = rows(project)
+    assert 200 == len(filed["step_time"].outcome.values)
+    assert filed["time"].run_id[-12:] in error
+    assert "all_steps" not in filed
+
+
 # The first block of so short steps would be longer than the first of these runs.
 @pytest.mark.parametrize(("steps", "filed_in"), [(2000, 1734), (290, 24), (280, None)])
 def test_later_steps_are_filed_where_there_are_twenty(
