@@ -31,6 +31,8 @@ NO_STEP = (
 _MODULE = "perfkit.interface.whole"
 # Options of torchrun that take no value.
 _FLAGS = ("--standalone", "-m", "--module", "--no-python", "--no_python", "--run-path", "--run_path")
+# The room that is kept for a result from the start on, so that a disk that is full later does no harm.
+RESULT_BYTES = 1 << 14
 _INTERRUPTED = 128 + signal.SIGINT
 
 
@@ -89,6 +91,7 @@ def run_whole(request: WholeRequest, *, project: Project) -> WholeResult:
         Ledger(Path(ledger)).check_writable()
     with temporary_folder() as folder:
         file = folder / "result.json"
+        file.write_bytes(b" " * RESULT_BYTES)
         spec = WholeSpec(
             name=Path(target.place).stem if target.is_script else target.name,
             target=target,
@@ -100,7 +103,8 @@ def run_whole(request: WholeRequest, *, project: Project) -> WholeResult:
         text = msgspec.json.encode(spec).decode()
         with short_temporary():
             code = _run([sys.executable, *launcher, "-m", _MODULE, text, *arguments])
-        result = msgspec.json.decode(file.read_bytes(), type=WholeResult) if file.exists() else None
+        left = file.read_bytes().strip()
+        result = msgspec.json.decode(left, type=WholeResult) if left else None
     filed = "nothing was filed" if result is None else result.lines[0]
     if result is not None and not result.is_over:
         filed += "; its later steps were not, since it ended at once"

@@ -12,7 +12,7 @@ from typing import NoReturn
 import msgspec
 
 from perfkit.commands.training import TrainingRecord
-from perfkit.commands.whole import NO_STEP, WholeResult, WholeSpec
+from perfkit.commands.whole import NO_STEP, RESULT_BYTES, WholeResult, WholeSpec
 from perfkit.profiling.passes.follow import WholeSteps
 from perfkit.profiling.passes.meter import import_torch
 from perfkit.profiling.passes.targets import marked_code
@@ -69,7 +69,8 @@ def _leave_result(spec: WholeSpec, record: TrainingRecord, *, is_over: bool) -> 
     if record.is_first:
         lines = tuple(record.ending())
         result = WholeResult(name=spec.target.name, runs=tuple(record.runs), lines=lines, is_over=is_over)
-        Path(spec.result).write_bytes(msgspec.json.encode(result))
+        with Path(spec.result).open("r+b") as file:
+            file.write(msgspec.json.encode(result).ljust(RESULT_BYTES))
 
 
 if __name__ == "__main__":

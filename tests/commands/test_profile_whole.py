@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -215,3 +217,34 @@ def test_workers_do_not_hang_where_the_temporary_folder_has_a_long_path(
 
     assert 0 == done.returncode, done.stderr
     assert [] == list(place.glob("perfkit-*"))
+
+
+@pytest.mark.parametrize("words", [("--whole",), ("--passes", "clean")])
+def test_a_full_temporary_folder_is_one_line(
+    project: Repository, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, write_bytes = os.write, Path.write_bytes
+
+    def write_no_owner(descriptor: int, data: bytes) -> int:
+        if b"invocation" in data and words != ("--whole",):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data)
+
+    def write_no_result(file: Path, data: bytes) -> int:
+        if file.parent.name.startswith("perfkit-"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write_bytes(file, data)
+
+    monkeypatch.setattr(os, "write", write_no_owner)
+    monkeypatch.setattr(Path, "write_bytes", write_no_result)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1 << 16, 1 << 16, 0))
+    project.commit({"train.py": BY_HAND, ".gitignore": "benchmarks/\nprofiles/\n"})
+
+    done = run_here("profile", *words, "train.py", cwd=project.root)
+
+    assert (2, "") == (done.returncode, done.stdout)
+    *_, last = done.stderr.splitlines()
+    assert "is full" in last
+    assert "TMPDIR" in last
+    assert "internal error" not in done.stderr
+    assert not rows(project)
