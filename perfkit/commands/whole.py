@@ -79,7 +79,12 @@ def run_whole(request: WholeRequest, *, project: Project) -> WholeResult:
         NotMeasuredError: it failed, or no step was found; what was filed until then is in the message.
     """
     launcher, named, arguments = _launched(request)
-    target = resolve_target(named, project, folder=Path.cwd())
+    target = resolve_target(named, project, folder=Path.cwd(), notebooks=True)
+    if target.is_notebook:
+        raise UsageError(
+            f'"{target.name}" is a notebook, and --whole takes a script or a function; profile it without'
+            " --whole, or convert it with `jupyter nbconvert --to script`"
+        )
     unit = Unit(loader=request.step_at == LOADER)
     if request.step_at is not None and not unit.loader:
         unit = Unit(line=find_step_line(request.step_at, Path.cwd()))

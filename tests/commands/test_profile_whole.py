@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -217,6 +218,24 @@ def test_workers_do_not_hang_where_the_temporary_folder_has_a_long_path(
 
     assert 0 == done.returncode, done.stderr
     assert [] == list(place.glob("perfkit-*"))
+
+
+def test_a_notebook_is_refused_with_what_works(project: Repository) -> None:
+    cell: dict[str, object] = {
+        "cell_type": "code",
+        "source": "print()",
+        "metadata": {},
+        "outputs": [],
+        "execution_count": None,
+    }
+    content = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [cell]}
+    project.commit({"fit.ipynb": json.dumps(content)})
+
+    code, printed, error = followed(project, "", "fit.ipynb")
+
+    assert (2, "") == (code, printed)
+    (line,) = error.splitlines()
+    assert "without --whole" in line
 
 
 @pytest.mark.parametrize("words", [("--whole",), ("--passes", "clean")])
