@@ -143,7 +143,9 @@ def test_a_line_ends_steps_and_a_failure_keeps_what_was_measured(
     code, printed, error = followed(project, script, "train.py", "--step-at", f"train.py:{line}", "--", "2")
 
     assert (4, "") == (code, printed)
-    assert "ValueError: too bad" in capfd.readouterr().err
+    shown = capfd.readouterr().err
+    assert "ValueError: too bad" in shown
+    assert "perfkit/interface" not in shown
     assert error.splitlines()[-1].startswith("perfkit: train.py ended with exit status 1: 134 steps, ")
     assert 200 == len(rows(project)["step_time"].outcome.values)
 
@@ -218,6 +220,19 @@ def test_workers_do_not_hang_where_the_temporary_folder_has_a_long_path(
 
     assert 0 == done.returncode, done.stderr
     assert [] == list(place.glob("perfkit-*"))
+
+
+@pytest.mark.parametrize("words", [("--whole",), ("--passes", "clean", "--no-ledger")])
+@pytest.mark.parametrize(("text", "function"), [("def main(): ...", "main"), ("", "FUNCTION")])
+def test_a_module_run_as_a_script_is_named_as_what_works(
+    project: Repository, words: tuple[str, ...], text: str, function: str
+) -> None:
+    project.commit({"pkg/__init__.py": "", "pkg/train.py": f"from . import model\n{text}\n"})
+
+    done = run_here("profile", *words, "pkg/train.py", cwd=project.root)
+
+    assert 4 == done.returncode
+    assert f"`pkg.train:{function} -- …`" in done.stderr
 
 
 def test_a_notebook_is_refused_with_what_works(project: Repository) -> None:
