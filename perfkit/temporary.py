@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from perfkit.errors import UsageError
 from perfkit.invocation import Invocation, signals_put_off
 
 PREFIX = "perfkit-"
@@ -26,6 +27,7 @@ _NAME_BYTES = 4
 _SHORT, _LINK, _LONGEST_NAME = Path("/tmp"), "t", 75  # noqa: S108 (only a folder with a random name is made in it)
 _MOST_BYTES = 1 << 20
 _NO_LOCKS = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EBADF})
+_LITTLE = 1 << 20
 _SECRET = secrets.token_hex(16)
 
 
@@ -65,17 +67,30 @@ def temporary_folder(
 ) -> Iterator[Path]:
     """Yield the real path of a fresh folder, which goes away with the block, or with the next sweep."""
     place = (place or Path(tempfile.gettempdir())).resolve()
-    descriptor, file = _make_owner_file(place, prefix, this_owner(repositories))
+    with _full_disk_reported(place):
+        descriptor, file = _make_owner_file(place, prefix, this_owner(repositories))
     folder = file.with_suffix("")
     try:
-        folder.mkdir(mode=0o700)
-        yield folder
+        with _full_disk_reported(place):
+            folder.mkdir(mode=0o700)
+            yield folder
     finally:
         with signals_put_off():
             with contextlib.suppress(OSError):
                 remove_folder(folder)
                 file.unlink()
             os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _full_disk_reported(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        # What failed may lie elsewhere.
+        if error.errno == errno.ENOSPC and shutil.disk_usage(place).free < _LITTLE:
+            raise UsageError(f"{place} is full: make room, or name another folder by TMPDIR") from error
+        raise
 
 
 @contextlib.contextmanager

@@ -108,7 +108,9 @@ def profile(
     ] = 600.0,
     whole: Annotated[
         bool,
-        typer.Option("--whole", help="No passes: run it unchanged to its end, and file every step of it."),
+        typer.Option(
+            "--whole", help="No passes, no notebooks: run it unchanged to its end, and file every step."
+        ),
     ] = False,
     no_ledger: Annotated[
         bool, typer.Option("--no-ledger", help="Record nothing; works without git too.")

@@ -119,9 +119,16 @@ class TrainingRecord:
     """
 
     def __init__(
-        self, name: str, plan: StepPlan, *, ledger: str | Path | None = None, no_step: str = _NO_STEP
+        self,
+        name: str,
+        plan: StepPlan,
+        *,
+        ledger: str | Path | None = None,
+        no_step: str = _NO_STEP,
+        plan_filed: Callable[[], None] = lambda: None,
     ) -> None:
         self._name, self._plan, self._ledger, self._no_step = name, plan, ledger, no_step
+        self._plan_filed = plan_filed
         # The runs that were filed, and what they have: of all later steps, and of those of the plan.
         self.runs: list[str] = []
         self._of_run: list[str] = []
@@ -194,6 +201,7 @@ class TrainingRecord:
             self.steps.end_step()
             if self.steps.is_over:
                 self._file(self.steps)
+                self._plan_filed()
                 self._follow()
 
     def pause(self) -> None:
@@ -275,9 +283,12 @@ class TrainingRecord:
             return
         if found is None:
             # All that is filed of so short a run is filed already.
-            if self._in_a_line is not None and (use := self._utilisation(self._step_s)):
-                self._line = self._in_a_line([use[1]])
-                self._of_plan.append(use[1])
+            use, later = self._utilisation(self._step_s), self._steps_in_all - self._steps_before
+            more = [] if use is None else [use[1]]
+            more += [f"{counted(later, 'later step')} too few to file"] if later else []
+            if self._in_a_line is not None:
+                self._line = self._in_a_line(more)
+                self._of_plan += more
             return
         parts = _run_parts(found, self._rates(found.seconds / found.steps), slow, self._recompiled())
         blocks = found.blocks

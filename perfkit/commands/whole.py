@@ -31,6 +31,8 @@ NO_STEP = (
 _MODULE = "perfkit.interface.whole"
 # Options of torchrun that take no value.
 _FLAGS = ("--standalone", "-m", "--module", "--no-python", "--no_python", "--run-path", "--run_path")
+# The room that is kept for a result from the start on, so that a disk that is full later does no harm.
+RESULT_BYTES = 1 << 14
 _INTERRUPTED = 128 + signal.SIGINT
 
 
@@ -59,11 +61,15 @@ class WholeSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class WholeResult:
-    """The runs of a target that were filed, none where nothing could be, and what was found in lines."""
+    """The runs of a target that were filed, none where nothing could be, and what was found in lines.
+
+    Until it ``is_over``, there may be more.
+    """
 
     name: str
     runs: tuple[str, ...]
     lines: tuple[str, ...]
+    is_over: bool
 
 
 def run_whole(request: WholeRequest, *, project: Project) -> WholeResult:
@@ -73,7 +79,12 @@ def run_whole(request: WholeRequest, *, project: Project) -> WholeResult:
         NotMeasuredError: it failed, or no step was found; what was filed until then is in the message.
     """
     launcher, named, arguments = _launched(request)
-    target = resolve_target(named, project, folder=Path.cwd())
+    target = resolve_target(named, project, folder=Path.cwd(), notebooks=True)
+    if target.is_notebook:
+        raise UsageError(
+            f'"{target.name}" is a notebook, and --whole takes a script or a function; profile it without'
+            " --whole, or convert it with `jupyter nbconvert --to script`"
+        )
     unit = Unit(loader=request.step_at == LOADER)
     if request.step_at is not None and not unit.loader:
         unit = Unit(line=find_step_line(request.step_at, Path.cwd()))
@@ -85,6 +96,7 @@ def run_whole(request: WholeRequest, *, project: Project) -> WholeResult:
         Ledger(Path(ledger)).check_writable()
     with temporary_folder() as folder:
         file = folder / "result.json"
+        file.write_bytes(b" " * RESULT_BYTES)
         spec = WholeSpec(
             name=Path(target.place).stem if target.is_script else target.name,
             target=target,
@@ -96,15 +108,19 @@ def run_whole(request: WholeRequest, *, project: Project) -> WholeResult:
         text = msgspec.json.encode(spec).decode()
         with short_temporary():
             code = _run([sys.executable, *launcher, "-m", _MODULE, text, *arguments])
-        result = msgspec.json.decode(file.read_bytes(), type=WholeResult) if file.exists() else None
+        left = file.read_bytes().strip()
+        result = msgspec.json.decode(left, type=WholeResult) if left else None
     filed = "nothing was filed" if result is None else result.lines[0]
+    if result is not None and not result.is_over:
+        filed += "; its later steps were not, since it ended at once"
     if result is not None and result.runs:
         filed += f"; `{follow_up(f'perfkit ledger show {short_run_id(result.runs[-1])}')}` has what was filed"
     if code in (_INTERRUPTED, -signal.SIGINT):
         raise RunInterruptedError(f"{target.name} was interrupted: {filed}")
-    if code:
-        raise NotMeasuredError(f"{target.name} {ended_in_words(code)}: {filed}")
-    if result is None or not result.runs:
+    if code or result is None or not result.is_over:
+        ended = ended_in_words(code) if code else "ended at once, by os._exit"
+        raise NotMeasuredError(f"{target.name} {ended}: {filed}")
+    if not result.runs:
         raise NotMeasuredError(filed)
     return result
 

@@ -12,9 +12,10 @@ from typing import NoReturn
 import msgspec
 
 from perfkit.commands.training import TrainingRecord
-from perfkit.commands.whole import NO_STEP, WholeResult, WholeSpec
+from perfkit.commands.whole import NO_STEP, RESULT_BYTES, WholeResult, WholeSpec
 from perfkit.profiling.passes.follow import WholeSteps
 from perfkit.profiling.passes.meter import import_torch
+from perfkit.profiling.passes.target_code import as_a_function
 from perfkit.profiling.passes.targets import marked_code
 from perfkit.profiling.passes.training import StepPlan
 from perfkit.runner.targets import load_target, prepare_process
@@ -30,20 +31,32 @@ def main() -> None:
         del sys.path[0]
     import_torch()
     prepare_process(spec.target.place, arguments, root=Path(spec.root))
-    record = TrainingRecord(spec.name, StepPlan(), ledger=spec.ledger, no_step=NO_STEP)
+    record = TrainingRecord(
+        spec.name,
+        StepPlan(),
+        ledger=spec.ledger,
+        no_step=NO_STEP,
+        # It may end without notice.
+        plan_filed=lambda: _leave_result(spec, record, is_over=False),
+    )
     record.describe(arguments=" ".join(arguments) or None)
     WholeSteps(record, spec.unit).begin()
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _end)
     loaded = load_target(spec.target.place, change_code=lambda code: _changed(spec, code))
-    process = os.getpid()
+    process, hint = os.getpid(), ""
     record.begin()
     try:
         loaded.call()
+    except Exception as error:  # noqa: BLE001 (as by hand, it is shown and ends the program)
+        hint = as_a_function(error, Path(spec.root))
+        frames = error.__traceback__ and error.__traceback__.tb_next
+        sys.excepthook(type(error), error.with_traceback(frames), frames)
+        sys.exit(1)
     finally:
         if os.getpid() == process:
             record.finish()
-            _leave_result(spec, record)
+            _leave_result(spec, record, is_over=True, hint=hint)
 
 
 def _changed(spec: WholeSpec, code: CodeType) -> CodeType:
@@ -57,11 +70,13 @@ def _end(_: int, __: FrameType | None) -> NoReturn:
     sys.exit(_TERMINATED)
 
 
-def _leave_result(spec: WholeSpec, record: TrainingRecord) -> None:
+def _leave_result(spec: WholeSpec, record: TrainingRecord, *, is_over: bool, hint: str = "") -> None:
     """Leave what was filed for the command that waits, on the rank that files."""
     if record.is_first:
-        result = WholeResult(name=spec.target.name, runs=tuple(record.runs), lines=tuple(record.ending()))
-        Path(spec.result).write_bytes(msgspec.json.encode(result))
+        lines = (f"nothing was filed{hint}",) if hint else tuple(record.ending())
+        result = WholeResult(name=spec.target.name, runs=tuple(record.runs), lines=lines, is_over=is_over)
+        with Path(spec.result).open("r+b") as file:
+            file.write(msgspec.json.encode(result).ljust(RESULT_BYTES))
 
 
 if __name__ == "__main__":

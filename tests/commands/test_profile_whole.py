@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -123,9 +126,10 @@ def test_batches_or_backward_passes_are_steps_where_there_is_no_optimizer(
     code, printed, error = followed(project, LOADERS + loop, "train.py", "--", "2")
 
     assert 0 == code, error
-    (steps,) = re.findall(r"^train.py: (\d+) steps, 200 timed, ", printed)
-    # It takes 20 to see that.
-    assert 360 <= int(steps) <= 381
+    later, timed = re.findall(r"^(?:train.py|before): (\d+) steps, ", printed, re.MULTILINE)
+    assert 200 == int(timed)
+    # It takes 20 to see that, and 266 come before those that are followed.
+    assert 360 <= int(later) + 266 <= 381
     assert f"time in {part}" in rows(project)
 
 
@@ -138,9 +142,40 @@ def test_a_line_ends_steps_and_a_failure_keeps_what_was_measured(
     code, printed, error = followed(project, script, "train.py", "--step-at", f"train.py:{line}", "--", "2")
 
     assert (4, "") == (code, printed)
-    assert "ValueError: too bad" in capfd.readouterr().err
-    assert error.splitlines()[-1].startswith("perfkit: train.py ended with exit status 1: 400 steps, ")
+    shown = capfd.readouterr().err
+    assert "ValueError: too bad" in shown
+    assert "perfkit/interface" not in shown
+    assert error.splitlines()[-1].startswith("perfkit: train.py ended with exit status 1: 134 steps, ")
     assert 200 == len(rows(project)["step_time"].outcome.values)
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)"])
+def test_a_program_that_ends_at_once_keeps_its_first_steps_and_is_not_measured(
+    project: Repository, end: str
+) -> None:
+    code, printed, error = followed(project, LOADERS + BY_HAND + f"import os\n{end}\n", "train.py", "--", "2")
+
+    assert (4, "") == (code, printed)
+    filed = rows(project)
+    assert 200 == len(filed["step_time"].outcome.values)
+    assert filed["time"].run_id[-12:] in error
+    assert "all_steps" not in filed
+
+
+# The first block of so short steps would be longer than the first of these runs.
+@pytest.mark.parametrize(("steps", "filed_in"), [(2000, 1734), (290, 24), (280, None)])
+def test_later_steps_are_filed_where_there_are_twenty(
+    project: Repository, steps: int, filed_in: int | None
+) -> None:
+    script = LOADERS + BY_HAND.replace("200 * epochs", str(steps))
+    line = 1 + script.splitlines().index("    model(torch.ones(8, 4)).sum().backward()")
+
+    code, printed, error = followed(project, script, "train.py", "--step-at", f"train.py:{line}", "--", "1")
+
+    assert 0 == code, error
+    found = rows(project).get("all_steps")
+    assert filed_in == (found and found.outcome.loops)
+    assert (found is None) == ("14 later steps too few to file" in printed)
 
 
 def test_ranks_of_torchrun_are_followed(project: Repository) -> None:
@@ -181,3 +216,65 @@ def test_workers_do_not_hang_where_the_temporary_folder_has_a_long_path(
 
     assert 0 == done.returncode, done.stderr
     assert [] == list(place.glob("perfkit-*"))
+
+
+@pytest.mark.parametrize("words", [("--whole",), ("--passes", "clean", "--no-ledger")])
+@pytest.mark.parametrize(("text", "function"), [("def main(): ...", "main"), ("", "FUNCTION")])
+def test_a_module_run_as_a_script_is_named_as_what_works(
+    project: Repository, words: tuple[str, ...], text: str, function: str
+) -> None:
+    project.commit({"pkg/__init__.py": "", "pkg/train.py": f"from . import model\n{text}\n"})
+
+    done = run_here("profile", *words, "pkg/train.py", cwd=project.root)
+
+    assert 4 == done.returncode
+    assert f"`pkg.train:{function} -- …`" in done.stderr
+
+
+def test_a_notebook_is_refused_with_what_works(project: Repository) -> None:
+    cell: dict[str, object] = {
+        "cell_type": "code",
+        "source": "print()",
+        "metadata": {},
+        "outputs": [],
+        "execution_count": None,
+    }
+    content = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [cell]}
+    project.commit({"fit.ipynb": json.dumps(content)})
+
+    code, printed, error = followed(project, "", "fit.ipynb")
+
+    assert (2, "") == (code, printed)
+    (line,) = error.splitlines()
+    assert "without --whole" in line
+
+
+@pytest.mark.parametrize("words", [("--whole",), ("--passes", "clean")])
+def test_a_full_temporary_folder_is_one_line(
+    project: Repository, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, write_bytes = os.write, Path.write_bytes
+
+    def write_no_owner(descriptor: int, data: bytes) -> int:
+        if b"invocation" in data and words != ("--whole",):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data)
+
+    def write_no_result(file: Path, data: bytes) -> int:
+        if file.parent.name.startswith("perfkit-"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write_bytes(file, data)
+
+    monkeypatch.setattr(os, "write", write_no_owner)
+    monkeypatch.setattr(Path, "write_bytes", write_no_result)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1 << 16, 1 << 16, 0))
+    project.commit({"train.py": BY_HAND, ".gitignore": "benchmarks/\nprofiles/\n"})
+
+    done = run_here("profile", *words, "train.py", cwd=project.root)
+
+    assert (2, "") == (done.returncode, done.stdout)
+    *_, last = done.stderr.splitlines()
+    assert "is full" in last
+    assert "TMPDIR" in last
+    assert "internal error" not in done.stderr
+    assert not rows(project)

@@ -41,6 +41,8 @@ _MOST_STEPS, _LEAST_BLOCK_S = 4 * BLOCK_STEPS, 2.0
 # taken this share of the run.
 _FRAMES, _FEWEST_TRACED, _TRACED_SHARE = 8, 10, 0.0005
 _FEWEST_BLOCKS = 8
+# Fewer steps make no block, not even where a run has no more.
+_FEWEST_STEPS = 20
 # Bins of 1 % from 100 ns up.
 _BINS, _LEAST_S, _PER_LOG = 2600, 1e-7, 100
 # A trend is looked for in groups of blocks, after the set-up: most pairs of groups must be in order.
@@ -132,6 +134,8 @@ class Followed:
         self._bins = np.zeros(_BINS, dtype=np.int64)
         self._steps, self._seconds, self._waited_s = 0, 0.0, 0.0
         self._block_steps, self._size = BLOCK_STEPS, 1
+        # A block has more steps than this: half of those of the one before.
+        self._least = _FEWEST_STEPS - 1
         self._parts: list[Block] = []
         self._next_look = _FEWEST_BLOCKS
         # The steps until the next look at a trace, 0 without one.
@@ -169,10 +173,12 @@ class Followed:
         """Return what the run gave, None of a short one; no step is followed from then on."""
         self.end()
         over = self._clock()
+        if not self.blocks:
+            self._block_steps = len(self._ends) - 1
         self._close()
         self._end_trace(0)
         blocks = self.blocks
-        if len(blocks) < 2:  # noqa: PLR2004 (a trace)
+        if not blocks:
             return None
         size = blocks[0].steps
         ends = np.cumsum(self._bins)
@@ -316,9 +322,12 @@ class Followed:
         self._waited_s += waited_s
         places = np.log(times / _LEAST_S) * _PER_LOG
         np.add.at(self._bins, np.minimum(np.maximum(places, 0), _BINS - 1).astype(np.int64), 1)
-        if len(times) > self._block_steps // 2:
+        if len(times) > self._least:
+            self._least = len(times) // 2
+            # A few of its ends may be those of pauses.
+            steps = self._block_steps if len(times) > self._block_steps // 2 else len(times)
             median_s, (resident, device) = float(times[len(times) // 2]), self._memory()
-            self._keep(Block(self._block_steps, median_s, total_s, waited_s, resident, device))
+            self._keep(Block(steps, median_s, total_s, waited_s, resident, device))
             self._suspect()
 
     def _keep(self, block: Block) -> None:

@@ -8,6 +8,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
+import re
 import sys
 import sysconfig
 import traceback
@@ -136,14 +137,30 @@ def describe_failure(error: BaseException, name: str, find_own: Callable[[], Own
         code = error.code if isinstance(error.code, int) else 1
         text = f": {error.code}" if isinstance(error.code, str) else ""
         return Problem(kind="failed", message=f"{name} exited with code {code}{text}")
-    frames = _without_harness(error.__traceback__)
+    frames, own = _without_harness(error.__traceback__), find_own()
     details = "".join(traceback.format_exception(type(error), error, frames))
     return Problem(
         kind="failed",
-        message=f"{name} raised {_in_a_line(error)}{_location(error, frames, find_own())}",
+        message=f"{name} raised {_in_a_line(error)}{_location(error, frames, own)}"
+        + as_a_function(error, own.root),
         status="oom" if type(error).__name__ in _OUT_OF_MEMORY else "error",
         details=details,
     )
+
+
+def as_a_function(error: BaseException, root: Path) -> str:
+    """Return which name runs a script that is a module of its package, "" of another failure."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    if not (frames and isinstance(error, ImportError) and "no known parent package" in str(error)):
+        return ""
+    frame, _ = frames[-1]
+    script = Path(frame.f_code.co_filename)
+    if frame.f_globals.get("__name__") != "__main__" or not script.is_relative_to(root):
+        return ""
+    has_main = re.search(r"^def main\(", script.read_text(errors="replace"), re.MULTILINE)
+    function = "main" if has_main else "FUNCTION"
+    module = ".".join(script.relative_to(root).with_suffix("").parts).removeprefix("src.")
+    return f"; it is a module of a package: name a function, `{module}:{function} -- …`"
 
 
 def describe_internal_failure(error: Exception) -> Problem:
