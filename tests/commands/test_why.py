@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -91,6 +93,36 @@ def test_a_real_loop_is_asked_by_the_command(tmp_path: Path) -> None:
     assert 0 < low < likely < high < 1
     assert done.stdout.startswith(report["verdict"])
     assert "\nnext: perfkit why train.py" in done.stdout
+
+
+IN_THE_LOOP = """
+        if (steps := steps + 1) == 200:
+            os.kill(PARENT, signal.SIGINT)
+"""
+# The loop is over: changes are tried then.
+BEHIND_IT = """
+        if (steps := steps + 1) == 200:
+            threading.Timer(1, os.kill, (PARENT, signal.SIGINT)).start()
+            raise SystemExit
+"""
+
+
+@pytest.mark.parametrize("press", [IN_THE_LOOP, BEHIND_IT], ids=["in the loop", "behind it"])
+def test_ctrl_c_ends_it_with_what_is_known_by_then(press: str, tmp_path: Path) -> None:
+    first = f"import os, signal, threading\nPARENT, steps = {os.getpid()}, 0\n"
+    (tmp_path / "train.py").write_text(f"{first}{SCRIPT}{press}")
+    of_a_person = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        done = run_here("why", "train.py", "--json", "why.json", cwd=tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, of_a_person)
+
+    assert 130 == done.returncode
+    assert "counts pass" not in done.stderr
+    report = json.loads((tmp_path / "why.json").read_text())
+    assert "sync" == report["causes"][0]["name"]
+    assert report["not_seen"].startswith("interrupted")
+    assert f"warning: {report['not_seen']}" in done.stdout
 
 
 def test_too_few_steps_are_no_answer(tmp_path: Path) -> None:
