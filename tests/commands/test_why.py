@@ -125,6 +125,37 @@ def test_ctrl_c_ends_it_with_what_is_known_by_then(press: str, tmp_path: Path) -
     assert f"warning: {report['not_seen']}" in done.stdout
 
 
+@pytest.mark.usefixtures("_brief")
+def test_what_a_closure_runs_is_no_part_of_the_optimizer(tmp_path: Path) -> None:
+    text = """
+import time
+import torch
+
+torch.set_num_threads(1)
+model = torch.nn.Linear(256, 256)
+optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4, history_size=4)
+x = torch.randn(256, 256)
+
+def closure():
+    optimizer.zero_grad()
+    loss = (model(x) - x).square().mean()
+    loss.backward()
+    time.sleep(0.005)
+    return loss
+
+for step in range(40):
+    optimizer.step(closure)
+"""
+    (tmp_path / "train.py").write_text(text)
+
+    done = run_here("why", "train.py", "--json", "why.json", cwd=tmp_path)
+
+    assert 0 == done.returncode, done.stderr
+    report = json.loads((tmp_path / "why.json").read_text())
+    assert {UPDATE, MODEL, BACKWARD, "own code"} <= report["shares"].keys()
+    assert ("line", "train.py:14") == (report["causes"][0]["name"], report["causes"][0]["place"])
+
+
 def test_too_few_steps_are_no_answer(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT.replace("range(1000000)", "range(0)"))
 

@@ -35,6 +35,7 @@ from perfkit.model.profiles import (
     OwnLine,
     part_of_library,
 )
+from perfkit.profiling.passes.balance import CLOSURE, with_closure_aside
 from perfkit.profiling.passes.exchange import PassResult, PassSpec
 from perfkit.profiling.passes.instruments import Clean, own_code_of
 from perfkit.profiling.passes.target_code import OwnCode, is_harness
@@ -142,6 +143,7 @@ class Sampler:
     def _key(self, frame: FrameType | None) -> _Key:
         frames: list[tuple[int, int]] = []
         phase = inner = ""
+        in_closure = False
         while frame is not None:
             code = frame.f_code
             known = self._files.get(code.co_filename) or self._know(code.co_filename)
@@ -149,10 +151,12 @@ class Sampler:
                 if len(frames) < _OWN_LINES:
                     self._codes[id(code)] = code
                     frames.append((id(code), frame.f_lineno))
-            elif not known.harness:
+            elif known.harness:
+                in_closure = in_closure or code.co_name == CLOSURE
+            else:
                 if not frames and inner in ("", LIBRARY):
                     inner = known.inner
-                if known.phase and phase != COMPILING:
+                if known.phase and phase != COMPILING and not (in_closure and known.phase == UPDATE):
                     phase = known.phase
             frame = frame.f_back
         return tuple(frames), phase, inner, not self._grad()
@@ -250,8 +254,14 @@ class _Parts:
 
     def watch_optimizer(self) -> None:
         if is_installed("torch"):
-            from torch.optim.optimizer import register_optimizer_step_post_hook
+            from torch.optim.optimizer import (
+                register_optimizer_step_post_hook,
+                register_optimizer_step_pre_hook,
+            )
 
+            register_optimizer_step_pre_hook(
+                lambda _, args, kwargs: with_closure_aside(contextlib.nullcontext, args, kwargs)
+            )
             register_optimizer_step_post_hook(self._meet)
 
     def find_model(self) -> None:
