@@ -312,8 +312,8 @@ class OwnLine:
 class LineSample:
     """The seconds at one stack of own ``lines``, innermost first, in each block of steps.
 
-    ``phase`` is the outermost part of torch on the stack, ``inner`` the library that the innermost own line
-    called. ``no_grad`` means that gradients were off.
+    ``phase`` is the outermost part of torch on the stack, but an optimizer's closure is no part of it;
+    ``inner`` is the library that the innermost own line called. ``no_grad`` means that gradients were off.
     """
 
     lines: tuple[OwnLine, ...]

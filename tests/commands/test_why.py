@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -91,6 +93,67 @@ def test_a_real_loop_is_asked_by_the_command(tmp_path: Path) -> None:
     assert 0 < low < likely < high < 1
     assert done.stdout.startswith(report["verdict"])
     assert "\nnext: perfkit why train.py" in done.stdout
+
+
+IN_THE_LOOP = """
+        if (steps := steps + 1) == 200:
+            os.kill(PARENT, signal.SIGINT)
+"""
+# The loop is over: changes are tried then.
+BEHIND_IT = """
+        if (steps := steps + 1) == 200:
+            threading.Timer(1, os.kill, (PARENT, signal.SIGINT)).start()
+            raise SystemExit
+"""
+
+
+@pytest.mark.parametrize("press", [IN_THE_LOOP, BEHIND_IT], ids=["in the loop", "behind it"])
+def test_ctrl_c_ends_it_with_what_is_known_by_then(press: str, tmp_path: Path) -> None:
+    first = f"import os, signal, threading\nPARENT, steps = {os.getpid()}, 0\n"
+    (tmp_path / "train.py").write_text(f"{first}{SCRIPT}{press}")
+    of_a_person = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        done = run_here("why", "train.py", "--json", "why.json", cwd=tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, of_a_person)
+
+    assert 130 == done.returncode
+    assert "counts pass" not in done.stderr
+    report = json.loads((tmp_path / "why.json").read_text())
+    assert "sync" == report["causes"][0]["name"]
+    assert report["not_seen"].startswith("interrupted")
+    assert f"warning: {report['not_seen']}" in done.stdout
+
+
+@pytest.mark.usefixtures("_brief")
+def test_what_a_closure_runs_is_no_part_of_the_optimizer(tmp_path: Path) -> None:
+    text = """
+import time
+import torch
+
+torch.set_num_threads(1)
+model = torch.nn.Linear(256, 256)
+optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4, history_size=4)
+x = torch.randn(256, 256)
+
+def closure():
+    optimizer.zero_grad()
+    loss = (model(x) - x).square().mean()
+    loss.backward()
+    time.sleep(0.005)
+    return loss
+
+for step in range(40):
+    optimizer.step(closure)
+"""
+    (tmp_path / "train.py").write_text(text)
+
+    done = run_here("why", "train.py", "--json", "why.json", cwd=tmp_path)
+
+    assert 0 == done.returncode, done.stderr
+    report = json.loads((tmp_path / "why.json").read_text())
+    assert {UPDATE, MODEL, BACKWARD, "own code"} <= report["shares"].keys()
+    assert ("line", "train.py:14") == (report["causes"][0]["name"], report["causes"][0]["place"])
 
 
 def test_too_few_steps_are_no_answer(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
@@ -50,6 +51,7 @@ CauseName = Literal[
     "threads", "optimizer", "line",
 ]  # fmt: skip
 Gain = tuple[float, float, float]
+INTERRUPTED = "interrupted; the report has what was measured until then"
 _LIMIT_S = 20.0
 # Below this share of a step a cause is not worth a line.
 _WORTH = 0.03
@@ -136,7 +138,8 @@ def find_causes(
 ) -> WhyReport:
     """Run a target three times, sampled, counted and with its memory watched, and return the causes.
 
-    With ``tries`` the first cause's change is then measured beside the loop as it is.
+    With ``tries`` the first cause's change is then measured beside the loop as it is. After Ctrl-C no further
+    pass is begun.
     """
     found = resolve_target(target, project, folder=Path.cwd(), notebooks=True)
     with measuring(progress.info, wait_s=wait_s), temporary_folder() as folder, PassLauncher() as launcher:
@@ -153,22 +156,11 @@ def find_causes(
             samples=True,
         )
 
-        def make(name: str, spec: PassSpec) -> PassResult:
-            place = folder / name
-            place.mkdir()
-            progress.begin(name, spec.steps)
-            result = run_pass(replace(spec, folder=str(place)), progress.advance, launcher)
-            if result.summary is not None:
-                progress.end(name, result.summary.steps, result.summary.total_s)
-            elif name.startswith("samples"):
-                problem = result.problem
-                raise NotMeasuredError(described(problem, place) if problem else "nothing was measured")
-            return result
-
+        make = functools.partial(_make_pass, folder=folder, progress=progress, launcher=launcher)
         first = make("samples", spec)
         if first.samples is None and first.unit not in (None, Unit()):
             first = make("samples again", replace(spec, unit=first.unit or Unit()))
-        if first.samples is None or first.summary is None or len(first.samples.block_s) < _FEWEST_BLOCKS:
+        if first.samples is None or first.summary is None or not _is_enough(first):
             raise NotMeasuredError(
                 f"{target} made too few steps to see where their time goes; let it run longer, or name what a"
                 f" step is: `perfkit profile {target} --step-at FILE:LINE`"
@@ -180,29 +172,71 @@ def find_causes(
             limit_s=_LIMIT_S / 2,
             samples=False,
         )
-        counts = make("counts", replace(later, name="counts"))
-        memory = make("memory", replace(later, name="memory", steps=None))
+        counts = memory = PassResult()
+        is_interrupted = _is_interrupted(first)
+        try:
+            if not is_interrupted:
+                counts = make("counts", replace(later, name="counts"))
+                memory = make("memory", replace(later, name="memory", steps=None))
+        except KeyboardInterrupt:
+            is_interrupted = True
         report = report_of(target, first.summary, first.samples, counts=counts, memory=memory)
+        if is_interrupted:
+            return replace(report, not_seen=INTERRUPTED)
         trial = report.causes[0].trial if tries and report.causes else None
         if trial is None:
             return report
         progress.info(f"trying beside the loop as it is: {report.causes[0].change}")
-        sides = [
-            replace(later, folder=str(folder / name), trial=one)
-            for name, one in (("as it is", None), ("changed", trial))
-        ]
-        for side in sides:
-            Path(side.folder).mkdir()
+        return _tried(report, trial, later, folder, launcher)
+
+
+def _make_pass(
+    name: str, spec: PassSpec, *, folder: Path, progress: PassProgress, launcher: PassLauncher
+) -> PassResult:
+    place = folder / name
+    place.mkdir()
+    progress.begin(name, spec.steps)
+    result = run_pass(replace(spec, folder=str(place)), progress.advance, launcher)
+    if result.summary is not None:
+        progress.end(name, result.summary.steps, result.summary.total_s)
+    elif name.startswith("samples"):
+        problem = result.problem
+        raise NotMeasuredError(described(problem, place) if problem else "nothing was measured")
+    if _is_interrupted(result) and not _is_enough(result):
+        raise KeyboardInterrupt
+    return result
+
+
+def _tried(
+    report: WhyReport, trial: Trial, spec: PassSpec, folder: Path, launcher: PassLauncher
+) -> WhyReport:
+    sides = [
+        replace(spec, folder=str(folder / name), trial=one)
+        for name, one in (("as it is", None), ("changed", trial))
+    ]
+    for side in sides:
+        Path(side.folder).mkdir()
+    try:
         both = run_side_by_side((sides[0], sides[1]), lambda _: None, launcher)
-        problems = [
-            described(result.problem, Path(side.folder))
-            for side, result in zip(sides, both.results, strict=True)
-            if result.problem is not None
-        ]
-        if both.ratio is None:
-            lost = problems[0] if problems else "the loop makes too few steps"
-            return replace(report, not_seen=f"the change could not be tried: {lost}")
-        return replace(report, tried=both.ratio)
+    except KeyboardInterrupt:
+        return replace(report, not_seen=INTERRUPTED)
+    problems = [
+        described(result.problem, Path(side.folder))
+        for side, result in zip(sides, both.results, strict=True)
+        if result.problem is not None
+    ]
+    if both.ratio is None:
+        lost = problems[0] if problems else "the loop makes too few steps"
+        return replace(report, not_seen=f"the change could not be tried: {lost}")
+    return replace(report, tried=both.ratio)
+
+
+def _is_interrupted(result: PassResult) -> bool:
+    return result.summary is not None and result.summary.ended == "interrupted"
+
+
+def _is_enough(result: PassResult) -> bool:
+    return result.samples is not None and len(result.samples.block_s) >= _FEWEST_BLOCKS
 
 
 def report_of(

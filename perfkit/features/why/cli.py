@@ -13,6 +13,7 @@ from rich.text import Text
 
 from perfkit.cli import options
 from perfkit.cli.output import emit
+from perfkit.errors import RunInterruptedError
 from perfkit.extras import need
 from perfkit.report.names import Folded, named_table, spaced
 from perfkit.units import human_bytes, human_percent, human_seconds
@@ -59,7 +60,7 @@ def why(
     """
     need("torch", by="perfkit why")
     from perfkit.config import load_project
-    from perfkit.features.why.causes import find_causes
+    from perfkit.features.why.causes import INTERRUPTED, find_causes
     from perfkit.report.progress import PassProgress
 
     project = load_project(Path.cwd())
@@ -67,17 +68,23 @@ def why(
         report = find_causes(
             target, arguments or (), project=project, steps=steps, wait_s=wait, tries=tries, progress=progress
         )
-    emit(why_view(report, arguments or ()), report, json=json, verdict=report.verdict)
+    failure = RunInterruptedError(INTERRUPTED) if report.not_seen == INTERRUPTED else None
+    view = why_view(report, arguments or ())
+    emit(view, report, json=json, verdict=report.verdict, failure=failure)
 
 
 def why_view(report: WhyReport, arguments: Sequence[str] = ()) -> Group:
     """Return the verdict, the time of a step, the causes with their gains, and the next command."""
+    from perfkit.features.why.causes import INTERRUPTED
+
     likely = report.causes[0].gain[1] if report.causes else 0.0
     after = f"; with the first change about {human_seconds((1 - likely) * report.step_s)}" if likely else ""
     step = f"a step takes {human_seconds(report.step_s)} (mean of {report.steps})"
     parts = [f"{name} {100 * share:.0f} %" for name, share in list(report.shares.items())[:_MOST_PARTS]]
     head = Group(Folded(report.verdict, style="bold"), Folded(f"{step}: {', '.join(parts)}{after}"))
-    lost = Folded(f"warning: not seen: {report.not_seen}", style="yellow") if report.not_seen else None
+    lost = report.not_seen
+    if lost and lost != INTERRUPTED:
+        lost = f"not seen: {lost}"
     given = shlex.join([report.target, *(("--", *arguments) if arguments else ())])
     tried = None if report.tried is None else Folded(_tried(report.tried))
     shown = report.causes[:_MOST_CAUSES]
@@ -86,7 +93,7 @@ def why_view(report: WhyReport, arguments: Sequence[str] = ()) -> Group:
         *(_cause(one, report) for one in shown),
         Folded(_MORE) if any(one.gain[1] * report.step_s > one.part_s for one in shown) else None,
         tried,
-        lost,
+        Folded(f"warning: {lost}", style="yellow") if lost else None,
         Text(f"next: {_next(report, given)}"),
     )
 

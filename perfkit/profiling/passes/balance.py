@@ -73,6 +73,7 @@ COLLECTIVES = (
 )
 _LOSSES = ("cross_entropy", "kl_div", "binary_cross_entropy")
 _HOOKED = "_perfkit_hooked"
+CLOSURE = "closure_aside"
 _Call = Callable[..., Any]
 
 
@@ -546,9 +547,6 @@ def _hook_steps(clock: PhaseClock) -> tuple[Any, Any]:
     """Count an optimizer's step as a phase, and return the handles that end that.
 
     The hook that ends the whole training step runs after it.
-
-    A closure that the step is given is the loop's own code, as Lightning passes all of a training step: what
-    runs in it counts as it would outside.
     """
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
@@ -558,7 +556,8 @@ def _hook_steps(clock: PhaseClock) -> tuple[Any, Any]:
     def begin(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
         outermost.append(clock.begin(OPTIMIZER))
         # The whole step may have been entered already.
-        return _with_closure_aside(clock, args, kwargs) if clock.hook == OPTIMIZER else None
+        aside = functools.partial(clock.instead, None)
+        return with_closure_aside(aside, args, kwargs) if clock.hook == OPTIMIZER else None
 
     @clock.guarded
     def end(*_: object) -> None:
@@ -568,9 +567,16 @@ def _hook_steps(clock: PhaseClock) -> tuple[Any, Any]:
     return register_optimizer_step_pre_hook(begin), register_optimizer_step_post_hook(end)
 
 
-def _with_closure_aside(
-    clock: PhaseClock, args: tuple[Any, ...], kwargs: dict[str, Any]
+def with_closure_aside(
+    aside: Callable[[], contextlib.AbstractContextManager[None]],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Return what an optimizer's step is given with its closure in ``aside``; None where it has no closure.
+
+    A closure is the loop's own code, as Lightning passes all of a training step: what runs in it counts as it
+    would outside. The function around it is named CLOSURE.
+    """
     optimizer, *given = args
     closure = kwargs.get("closure", given[0] if given else None)
     if not callable(closure):
@@ -578,7 +584,7 @@ def _with_closure_aside(
 
     @functools.wraps(closure)
     def closure_aside(*called: Any, **named: Any) -> Any:  # noqa: ANN401 (the closure's own signature)
-        with clock.instead(None):
+        with aside():
             return closure(*called, **named)
 
     if "closure" in kwargs:

@@ -118,8 +118,11 @@ def run_pass(spec: PassSpec, on_steps: Callable[[int], None], launcher: PassLaun
             # It reports what it has, where it has got so far.
             os.kill(child.child.process.pid, ENDING)
             child.follow()
-            if child.result().summary is None:
+            found = child.result()
+            if found.summary is None:
                 raise
+            # The pass itself may have been over by then.
+            return replace(found, summary=replace(found.summary, ended="interrupted"))
         return child.result()
 
 

@@ -35,6 +35,7 @@ from perfkit.model.profiles import (
     OwnLine,
     part_of_library,
 )
+from perfkit.profiling.passes.balance import CLOSURE, with_closure_aside
 from perfkit.profiling.passes.exchange import PassResult, PassSpec
 from perfkit.profiling.passes.instruments import Clean, own_code_of
 from perfkit.profiling.passes.target_code import OwnCode, is_harness
@@ -142,6 +143,7 @@ class Sampler:
     def _key(self, frame: FrameType | None) -> _Key:
         frames: list[tuple[int, int]] = []
         phase = inner = ""
+        in_closure = False
         while frame is not None:
             code = frame.f_code
             known = self._files.get(code.co_filename) or self._know(code.co_filename)
@@ -150,10 +152,12 @@ class Sampler:
                     self._codes[id(code)] = code
                     # In Python 3.11 a jump back from an `if` to the head of its loop is on no line.
                     frames.append((id(code), frame.f_lineno or _line_before(code, frame.f_lasti)))
-            elif not known.harness:
+            elif known.harness:
+                in_closure = in_closure or code.co_name == CLOSURE
+            else:
                 if not frames and inner in ("", LIBRARY):
                     inner = known.inner
-                if known.phase and phase != COMPILING:
+                if known.phase and phase != COMPILING and not (in_closure and known.phase == UPDATE):
                     phase = known.phase
             frame = frame.f_back
         return tuple(frames), phase, inner, not self._grad()
@@ -230,7 +234,9 @@ class LineSamples(Clean):
             if not (one.no_grad and one.phase != UPDATE):
                 shares[one.phase] += one.total_s / sum(block_s)
         step_s = sum(block_s) / len(block_s) / size
-        trials = self._parts.trials(shares, step_s=step_s, iterator=self._sampler.iterator)
+        # After Ctrl-C it ends soon, so the fewest turns are enough.
+        trial_s = 0.0 if summary.ended == "interrupted" else _TRIAL_S
+        trials = self._parts.trials(shares, step_s=step_s, iterator=self._sampler.iterator, trial_s=trial_s)
         return PassResult(
             summary=summary,
             samples=LoopSamples(
@@ -256,8 +262,14 @@ class _Parts:
 
     def watch_optimizer(self) -> None:
         if is_installed("torch"):
-            from torch.optim.optimizer import register_optimizer_step_post_hook
+            from torch.optim.optimizer import (
+                register_optimizer_step_post_hook,
+                register_optimizer_step_pre_hook,
+            )
 
+            register_optimizer_step_pre_hook(
+                lambda _, args, kwargs: with_closure_aside(contextlib.nullcontext, args, kwargs)
+            )
             register_optimizer_step_post_hook(self._meet)
 
     def find_model(self) -> None:
@@ -285,6 +297,7 @@ class _Parts:
         *,
         step_s: float,
         iterator: Any,  # noqa: ANN401 (torch's private iterator)
+        trial_s: float,
     ) -> dict[str, tuple[float, ...]]:
         """Return for each change that may help the ratios of the time with it to the time without."""
         if self._optimizer is None:
@@ -297,7 +310,7 @@ class _Parts:
             # The user's objects may refuse anything.
             with contextlib.suppress(Exception):
                 present, changed = make()
-                found[name] = _ratios(present, changed)
+                found[name] = _ratios(present, changed, trial_s)
 
         cores = len(os.sched_getaffinity(0))
         kind = type(self._optimizer).__name__
@@ -328,7 +341,7 @@ class _Parts:
             count = max(1, min(cores - 1, math.ceil(wait_s / max(step_s - wait_s, wait_s / 8))))
             self.facts["new_workers"] = str(count)
             with contextlib.suppress(Exception):
-                found["workers"] = _loader_ratios(iterator, self._work(step_s - wait_s), count)
+                found["workers"] = _loader_ratios(iterator, self._work(step_s - wait_s), count, trial_s)
         return found
 
     def _work(self, busy_s: float) -> Callable[[], object]:
@@ -416,7 +429,12 @@ def _training(model: Any, given: tuple[tuple[Any, ...], dict[str, Any]]) -> Call
 
 
 def _ratios(
-    present: Callable[[], object], changed: Callable[[], object], *, untimed: int = 1, fewest: int = 1
+    present: Callable[[], object],
+    changed: Callable[[], object],
+    trial_s: float,
+    *,
+    untimed: int = 1,
+    fewest: int = 1,
 ) -> tuple[float, ...]:
     """Return the ratios of the changed call's time to the present one's, in turns of several calls.
 
@@ -424,7 +442,7 @@ def _ratios(
     """
     calls = max(fewest, math.ceil(_TURN_S / max(_seconds(present, 1), _seconds(changed, 1), 1e-6)))
     found: list[float] = []
-    until = time.perf_counter() + _TRIAL_S
+    until = time.perf_counter() + trial_s
     while len(found) < _FEWEST_TURNS or time.perf_counter() < until:
         took = {}
         for call in (present, changed) if len(found) % 2 else (changed, present):
@@ -441,7 +459,12 @@ def _seconds(call: Callable[[], object], times: int) -> float:
     return time.perf_counter() - begun
 
 
-def _loader_ratios(iterator: Any, work: Callable[[], object], workers: int) -> tuple[float, ...]:  # noqa: ANN401 (torch's private iterator)
+def _loader_ratios(
+    iterator: Any,  # noqa: ANN401 (torch's private iterator)
+    work: Callable[[], object],
+    workers: int,
+    trial_s: float,
+) -> tuple[float, ...]:
     """Return how long turns with a loader take with workers, over those without, beside so long a step."""
     with contextlib.ExitStack() as stack:
         sides = [_steps_with(iterator, work, count) for count in (0, workers)]
@@ -450,7 +473,7 @@ def _loader_ratios(iterator: Any, work: Callable[[], object], workers: int) -> t
         # Workers make batches ahead while the other side has its turn: these are none of the turn.
         ahead = 2 * workers
         present, changed = (functools.partial(next, side) for side in sides)
-        return _ratios(present, changed, untimed=ahead, fewest=2 * ahead)
+        return _ratios(present, changed, trial_s, untimed=ahead, fewest=2 * ahead)
 
 
 def _steps_with(iterator: Any, work: Callable[[], object], workers: int) -> Generator[None, None, None]:  # noqa: ANN401 (likewise)
