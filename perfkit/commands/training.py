@@ -62,6 +62,7 @@ _TYPES = {"bf16": "bfloat16", "fp16": "float16", "16": "float16", "64": "float64
 # The metric of a phase is named by this and the phase.
 _PART = "time in "
 _WORTH_NAMING = 0.01
+_FAR_FROM_MEDIAN = 1.2
 # This many steps make a time worth filing.
 _FEWEST_STEPS = 3
 # At its end a training waits so long for a store.
@@ -530,9 +531,16 @@ def _in_a_line(name: str, parts: Sequence[str], *, filed: str, dirty: bool) -> s
     return f"{name}: {'; '.join(parts)} -> {filed}{unseen}"
 
 
+def _median_in_words(median_s: float, mean_s: float) -> str:
+    """Return the median, with the mean where that is far from it: rates are by the mean."""
+    mean = f" (mean {human_seconds(mean_s)})" if mean_s > _FAR_FROM_MEDIAN * median_s else ""
+    return f"median {human_seconds(median_s)}{mean}"
+
+
 def _plan_parts(findings: StepFindings, others: Sequence[float], rates: Sequence[str]) -> list[str]:
-    median, balance = human_seconds(statistics.median(findings.step_s)), findings.balance
-    parts = [", ".join((f"{counted(len(findings.step_s), 'step')}, median {median}", *rates))]
+    step_s, balance = findings.step_s, findings.balance
+    median = _median_in_words(statistics.median(step_s), statistics.fmean(step_s))
+    parts = [", ".join((f"{counted(len(step_s), 'step')}, {median}", *rates))]
     if balance is not None:
         shares = {part: sum(seconds) / sum(balance.step_s) for part, seconds in _parts(balance)}
         largest = sorted(shares, key=lambda part: -shares[part])[:_MOST_PARTS]
@@ -583,8 +591,9 @@ def _slow_in_words(slow: SlowRank) -> str:
 
 def _run_parts(found: RunFindings, rates: Sequence[str], slow: SlowRank | None, recompiled: str) -> list[str]:
     """Return what a whole run gave in a few words."""
-    median, _, slowest = (human_seconds(one) for one in found.quantiles_s)
-    parts = [f"{counted(found.steps, 'step')} after that, median {median}, 99th percentile {slowest}", *rates]
+    median_s, _, slowest_s = found.quantiles_s
+    median, slowest = _median_in_words(median_s, found.seconds / found.steps), human_seconds(slowest_s)
+    parts = [f"{counted(found.steps, 'step')} after that, {median}, 99th percentile {slowest}", *rates]
     if found.wait >= _WORTH_NAMING:
         parts.append(f"data wait {found.wait:.0%}")
     if 1 - found.goodput >= _WORTH_NAMING:
