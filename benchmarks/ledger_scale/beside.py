@@ -77,7 +77,7 @@ def main() -> None:
         aside = newest.rename(folder / newest.name)
         in_turns({"perfkit report": publish["perfkit report"]}, repository, 1)
         aside.rename(newest)
-        found |= in_turns({"perfkit report, one more run": publish["perfkit report"]}, repository, 1)
+        found |= in_turns({"the same, one more run": publish["perfkit report"]}, repository, 1)
     OUTCOMES.write_text(json.dumps(outcome(found), indent=1) + "\n")
     text = replace_between_markers(
         DOCUMENT.read_text(), table(json.loads(OUTCOMES.read_text())), name="beside"
@@ -179,9 +179,12 @@ def table(kept: Mapping[str, object]) -> str:
         "",
         *table_head(["command", "processor seconds", "perfkit is quicker"]),
     ]
+    other = ""
     for name, median in medians.items():
-        other = "asv publish" if name.startswith("perfkit report") else "pytest-benchmark compare"
-        times = f"{medians[other] / median:.1f} times" if name.startswith("perfkit") else ""
+        # Those of perfkit follow what they are compared with.
+        if is_other := name in ("asv publish", "pytest-benchmark compare"):
+            other = name
+        times = "" if is_other else f"{medians[other] / median:.1f} times"
         lines.append(table_row([f"`{name}`", f"{median:.2f}", times]))
     return "\n".join(lines)
 
