@@ -33,7 +33,7 @@ from perfkit.model import (
     Outcome,
 )
 from perfkit.model.counters import count_outcomes
-from perfkit.model.readings import OTHER_CODE, RESIDUAL
+from perfkit.model.readings import RESIDUAL, phase_title
 from perfkit.profiling.passes.follow import DRIFT_STEPS, Followed, Look, RunFindings
 from perfkit.profiling.passes.periods import BatchWork, work_of
 from perfkit.profiling.passes.rank_waits import RankWaits, SlowRank, steps_apart
@@ -544,10 +544,7 @@ def _plan_parts(findings: StepFindings, others: Sequence[float], rates: Sequence
     if balance is not None:
         shares = {part: sum(seconds) / sum(balance.step_s) for part, seconds in _parts(balance)}
         largest = sorted(shares, key=lambda part: -shares[part])[:_MOST_PARTS]
-        parts.append(
-            "of it "
-            + ", ".join(f"{OTHER_CODE if part == RESIDUAL else part} {shares[part]:.0%}" for part in largest)
-        )
+        parts.append("of it " + ", ".join(f"{phase_title(part)} {shares[part]:.0%}" for part in largest))
         if balance.cost is not None:
             low, high = balance.cost.low, balance.cost.high
             parts.append(

@@ -167,7 +167,6 @@ PHASES = (
 )
 TRACED_PHASES = (DATA, TO_DEVICE, FORWARD_AND_LOSS, BACKWARD, OPTIMIZER, RANKS)
 RESIDUAL = "residual"
-OTHER_CODE = "other code"
 # In a trace, the names of phases that the user has named begin with this.
 MARK = "phase: "
 
@@ -321,3 +320,8 @@ class MemoryDifference:
     parts: tuple[MemoryPart, ...]
     base_peak: int
     head_peak: int
+
+
+def phase_title(name: str) -> str:
+    """Return the words for a phase: what no hook or event saw is other code."""
+    return "other code" if name == RESIDUAL else name

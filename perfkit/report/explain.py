@@ -15,7 +15,7 @@ from rich.text import Text
 
 from perfkit.model import SIDES, Side
 from perfkit.model.profiles import Amount, Difference, FlameFrame, Part, Section, Unit, most_moved_first
-from perfkit.model.readings import OTHER_CODE, RESIDUAL
+from perfkit.model.readings import phase_title
 from perfkit.report.chart import DARK, LIGHT, PART_COLOURS, REST_COLOUR
 from perfkit.report.markdown_table import cell_code, escape, table_head, table_row
 from perfkit.report.names import Folded, named_table, spaced, without_folders
@@ -44,8 +44,8 @@ class _Row:
 
     @property
     def title(self) -> str:
-        is_residual = self.part is not None and self.part.kind == "phase" and self.name == RESIDUAL
-        return OTHER_CODE if is_residual else self.name
+        is_phase = self.part is not None and self.part.kind == "phase"
+        return phase_title(self.name) if is_phase else self.name
 
     @property
     def cells(self) -> tuple[str, str, str, str]:

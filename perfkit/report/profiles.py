@@ -20,7 +20,6 @@ from perfkit.model import ABSENT, Balance, PassName, PassSummary, ProfileEntry, 
 from perfkit.model.counters import SYNCS, TITLES
 from perfkit.model.readings import (
     DATA,
-    OTHER_CODE,
     RANKS,
     RESIDUAL,
     DeviceTime,
@@ -28,6 +27,7 @@ from perfkit.model.readings import (
     IdleCause,
     OperatorTime,
     Reading,
+    phase_title,
 )
 from perfkit.profiling.read.summary_file import reading_of
 from perfkit.report.markdown_table import cell_code, code, escape, table_head, table_row
@@ -132,9 +132,7 @@ def _phases(reading: Reading) -> Table | None:
     whole_s = sum(phase.seconds for phase in reading.phases)
     for phase in reading.phases:
         share = human_percent(phase.seconds / whole_s if whole_s else None)
-        table.add_row(
-            Text(OTHER_CODE if phase.name == RESIDUAL else phase.name), _each(reading, phase.seconds), share
-        )
+        table.add_row(Text(phase_title(phase.name)), _each(reading, phase.seconds), share)
     return table
 
 
@@ -497,7 +495,7 @@ def _phase_times(main: PassSummary, balance: Balance) -> Iterator[tuple[str, lis
     steps = _watched_steps(main, balance)
     whole_s = sum(balance.step_s[step] for step in steps)
     phases = [(phase.name, phase.seconds) for phase in balance.in_order]
-    for name, seconds in (*phases, (OTHER_CODE, balance.residual_s)):
+    for name, seconds in (*phases, (phase_title(RESIDUAL), balance.residual_s)):
         typical = sorted(seconds[step] for step in steps)
         yield name, typical, sum(typical) / whole_s if whole_s else 0.0
 

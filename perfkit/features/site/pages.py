@@ -39,7 +39,7 @@ from perfkit.features.site.series import (
 )
 from perfkit.identity import short_run_id
 from perfkit.model.history import ChangePoint, CommitFacts, Shift
-from perfkit.model.readings import OTHER_CODE
+from perfkit.model.readings import RESIDUAL, phase_title
 from perfkit.model.results import Machine
 from perfkit.report import history as wording
 from perfkit.report.change_log import slug_of, trend_name
@@ -800,7 +800,7 @@ def _phases(entry: ProfileEntryPoint) -> list[Fields]:
     whole = sum(balance.step_s[typical]) or 1.0
     steps = len(balance.step_s[typical])
     parts = [(phase.name, sum(phase.seconds[typical])) for phase in balance.in_order]
-    parts.append((OTHER_CODE, sum(balance.residual_s[typical])))
+    parts.append((phase_title(RESIDUAL), sum(balance.residual_s[typical])))
     found: list[Fields] = []
     start = 0.0
     for number, (name, seconds) in enumerate(parts):

@@ -9,10 +9,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from perfkit.ledger.history.change_points import BUILT_IN_MOVED, WithoutMachine, around_step
-from perfkit.ledger.history.trends import Facts, places_by_run, sessions
+from perfkit.ledger.history.trends import Facts, places_by_run, select, sessions
 from perfkit.model.history import ChangePoint, Kind, Origin, Rise, RiseKind, Silence, Trend
 from perfkit.model.history import Creep as Drift
 from perfkit.stats.change_points import SHORTEST, LikelyStep, to_and_fro, two_levels, weekly
@@ -217,10 +216,7 @@ def _in_known_environment(trend: Trend, first: int) -> Trend:
         end = begin
     if end in (0, len(trend)):
         return trend
-    columns: dict[str, Any] = {
-        name: column[:end] for name, column in vars(trend).items() if isinstance(column, tuple)
-    }
-    return replace(trend, **columns)
+    return select(trend, range(end))
 
 
 def _ends(trend: Trend, since: str) -> tuple[slice, slice]:
