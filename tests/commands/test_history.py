@@ -113,6 +113,7 @@ class Scene:
         levels: dict[str, Callable[[int], float]],
         machine: float,
         speed: Callable[[int], float] | None = None,
+        environment: Callable[[int], Environment] = lambda _: ENVIRONMENT,
     ) -> None:
         """Record a run of all these benchmarks at each commit, a day apart, on a machine that scatters so.
 
@@ -127,7 +128,8 @@ class Scene:
             for name, seconds in levels.items():
                 level = seconds(number) * factor * (1 + source.gauss(0, 0.005))
                 row = build_row(level, level, name=name, sha=sha, run=f"all-{number:012}")
-                rows.append(replace(row, machine=place, recorded_at=BEGIN + timedelta(days=number)))
+                at = BEGIN + timedelta(days=number)
+                rows.append(replace(row, machine=place, recorded_at=at, environment=environment(number)))
         Ledger(self.ledger).append(rows)
 
     def gate(self, ratio: float, *, seed: int = 0, noise: float = 0.002) -> None:
@@ -527,6 +529,16 @@ def test_a_step_stays_probable_while_a_new_environment_has_few_runs(scene: Scene
     assert (scene.shas[34], scene.shas[35], 5) == (rise.since, rise.until, rise.runs)
     assert 1.3 == pytest.approx(rise.ratio, abs=0.1)
     assert not history_verdict(report).startswith("Nothing")
+
+
+def test_what_a_new_environment_does_to_one_of_many_is_no_step_of_the_old_one(scene: Scene) -> None:
+    newer = Environment(env_id="e2", facts={**ENVIRONMENT.facts, "torch": "2.14.0"})
+    levels: dict[str, Callable[[int], float]] = dict.fromkeys(SEVERAL, _steady)
+    levels[SEVERAL[0]] = lambda number: 1.0 if number < 36 else 2.0
+    environment: Callable[[int], Environment] = lambda number: newer if number >= 36 else ENVIRONMENT  # noqa: E731
+    scene.measure_together(levels, machine=0.005, environment=environment)
+
+    assert () == scene.read().rises
 
 
 @pytest.mark.parametrize("cause", ["machine", "code"])

@@ -374,7 +374,7 @@ class WithoutMachine:
                 if step.has_part(ratio):
                     return LikelyStep(place, ratio, probable=True)
         both = (self.levels.get(number, trend.levels), trend.levels)
-        found = [one for levels in both if (one := likely_step(levels[begin:])) is not None]
+        found = [one for levels in both if (one := likely_step(levels[begin : len(trend)])) is not None]
         best = max(found, key=lambda one: one.probable, default=None)
         return None if best is None else best._replace(place=begin + best.place)
 
