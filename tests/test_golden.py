@@ -50,7 +50,7 @@ COMMANDS = {
     ),
     "experiment": ("checkout", "experiment show be965eb87fe7"),
     "tricks": ("checkout", "tricks --from-ledger --run b2ab779c"),
-    "show": ("checkout", "show profiles/first_profile.stat", "show profiles/tensor_losses.json"),
+    "show": ("checkout", "show profiles/whole_tensors.stat", "show profiles/tensor_losses.json"),
     "explain": ("checkout", "explain profiles/naive_form.stat profiles/tensor_losses.stat"),
     "history": ("project", "history", "history test_model", "history --metric operators"),
     "compare": ("project", "compare HEAD~1 HEAD"),
