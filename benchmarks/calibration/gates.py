@@ -70,7 +70,7 @@ class Gate:
     def nominal_misses(self) -> set[str]:
         """The benchmarks of which a 95 % interval over all launches, looked at once, leaves out no change.
 
-        It is one of typical calls or of all, as the verdict's own interval is.
+        It is one of lower-quartile calls or of all, as the verdict's own interval is.
         """
         found = self.estimates.items()
         return {name for name, one in found if _misses_no_change(self.rows[name], one.calls)}

@@ -106,7 +106,7 @@ _PER_BENCHMARK = [
     "benchmark",
     "per call",
     "UNCHANGED",
-    "sd over launches: typical call",
+    "sd over launches: lower-quartile call",
     "all calls",
     "launches",
 ]

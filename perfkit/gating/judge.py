@@ -52,8 +52,8 @@ WELL_KNOWN = 10
 # may agree by chance.
 LEAST_SD = 0.01
 LARGEST_LOG = math.log(sys.float_info.max)
-# The share of a look's error that goes to typical calls, where those were timed apart; the interval over all
-# calls has the rest. A slowdown of every call is more frequent than one of some calls only.
+# The share of a look's error that goes to lower-quartile calls, where those were timed apart; the interval
+# over all calls has the rest. A slowdown of every call is more frequent than one of some calls only.
 _TYPICAL_SHARE = 0.8
 # The share that goes to the total time over all calls, pauses included, where the CPU time is known: that
 # separates a pause of the program from one of the machine. It is part of what all calls have.
@@ -72,7 +72,7 @@ _FEWEST_LAUNCHES = 12
 def estimate(pairs: Sequence[LaunchPair], policy: Policy, calls: Calls = "typical") -> Estimate | None:
     """Return the ratio and its interval at the last look that was reached, None before the first.
 
-    It is that of a typical call, or of all calls, where typical ones were not timed or ``calls`` is "all".
+    It is that of a lower-quartile call, or of all calls, where those were not timed or ``calls`` is "all".
     ``pairs`` stand in the order they were measured in; those after the look are left for the next one.
     """
     launches = last_look(len(pairs), policy)
@@ -138,7 +138,7 @@ def look_interval(
 
 
 def pair_location(pair: LaunchPair, calls: Calls = "typical") -> float:
-    """Return the log ratio of a launch: of typical calls, where those were timed apart, or of all."""
+    """Return the log ratio of a launch: of lower-quartile calls, where those were timed apart, or of all."""
     return location(*pair.sides(calls))
 
 
@@ -344,7 +344,7 @@ def _weighed(
 ) -> tuple[TimedVerdict, Estimate, Estimate | None]:
     """Return the verdict of both estimates, the one that made it, and the other.
 
-    Each estimate alone may lead to REGRESSED or IMPROVED, since each has its share of alpha. A typical call
+    Each estimate alone may lead to REGRESSED or IMPROVED, since each has its share of alpha. A lower-quartile
     inside the margin is not enough to pass while the ratio of all calls lies outside: some calls may have
     become slower.
     """

@@ -116,7 +116,7 @@ def launch_rows(
     compared: Mapping[str, ComparedBenchmark],
     context: RunContext,
 ) -> Iterator[Row]:
-    """Yield rows for each launch of each benchmark and side: for all calls, and for typical ones if known.
+    """Yield rows for each launch of each benchmark and side: for all calls, and for lower-quartile ones.
 
     On an accelerator the times of the device and of the host are rows of their own, and so is the first call.
 

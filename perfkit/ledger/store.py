@@ -361,7 +361,7 @@ class Ledger:
         return from_table(self._questions.rows("run_id = $run", run=found[0]))
 
     def times_of(self, run_id: str, benchmark: str) -> list[Row]:
-        """Return the rows of a benchmark's wall times in one run, those of typical calls too, as recorded."""
+        """Return a benchmark's rows of wall times in one run, those of lower-quartile calls included."""
         wanted = 'run_id = $run AND benchmark = $benchmark AND metric IN ($time, $typical) AND NOT "exact"'
         names = {"time": WALL_TIME.name, "typical": TYPICAL_TIME.name}
         return from_table(self._questions.rows(wanted, run=run_id, benchmark=benchmark, **names))

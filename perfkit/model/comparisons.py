@@ -16,7 +16,7 @@ from perfkit.model.profiles import Part, Section
 
 # The file on both sides by which a target is compared that no file of benchmarks names.
 TARGET_FILE = "perfkit_target.py"
-# Which times are compared: of all calls of a round together, or of a typical call in it.
+# Which times are compared: of all calls of a round together, or of the lower-quartile call in it.
 Calls = Literal["all", "typical"]
 TimedVerdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "NOT SLOWER", "INCONCLUSIVE"]
 Verdict = Literal[
@@ -139,7 +139,7 @@ class LaunchPair:
 
     @property
     def sliced(self) -> bool:
-        """Whether rounds were timed in slices, which give the time of a typical call."""
+        """Whether rounds were timed in slices, which give the time of the lower-quartile call."""
         return bool(self.base_typical_s)
 
     @property
@@ -149,7 +149,7 @@ class LaunchPair:
         return base + self.base_collected_s, head + self.head_collected_s
 
     def sides(self, calls: Calls) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return base and head in all calls or in typical ones; where those are not known, in all."""
+        """Return base and head in all calls or in lower-quartile ones; where those are not known, in all."""
         if calls == "typical" and self.sliced:
             return self.base_typical_s, self.head_typical_s
         return self.base_s, self.head_s
@@ -210,7 +210,7 @@ class Comparison:
     """One benchmark of a gate; ``base_s`` and ``head_s`` are in seconds per iteration.
 
     Without an ``estimate``, ``message`` has the reason. ``other`` is the estimate that did not decide, of all
-    calls or of typical ones. ``accepted`` is a person's reason, ``excused_by`` the setting by which an
+    calls or of lower-quartile ones. ``accepted`` is a person's reason, ``excused_by`` the setting by which an
     undecided benchmark passes. The exit code ignores a comparison that is not ``gating``.
     """
 

@@ -323,7 +323,11 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
     lines += [_straggler(summary)] if summary.ranks else []
     for one in summary.counts.counts if summary.counts else ():
         if one.metric == SYNCS and one.values[-1]:
-            causes = ", ".join(_cause(cause, "1") for cause in one.causes[:2])
+            causes = (
+                ", ".join(_cause(cause, "1") for cause in one.causes[:2])
+                if one.causes[1:]
+                else "".join(map(_what, one.causes))
+            )
             syncs = "sync" if one.values[-1] == 1 else "syncs"
             lines.append(f"{amount_text(one.values[-1], '1')} host-device {syncs} a step: {causes}")
     table, found = _lines(replace(summary, lines=summary.lines[:_FEW_STEPS])), warnings(summary)
@@ -333,9 +337,10 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
         # A function that calls all the others is no place to change.
         inner = [one for one in reading.functions if one.cumulative_s < _NEARLY_ALL * reading.total_s]
         slowest = sorted(inner or reading.functions, key=attrgetter("cumulative_s"), reverse=True)
-        slowed = f" (which took ×{reading.total_s / main.total_s:.1f})" if main.total_s else ""
+        worth = [one for one in slowest if one.cumulative_s >= _NAMED * reading.total_s]
+        slowed = f" ({reading.total_s / main.total_s:.1f} times as slow)" if main.total_s else ""
         title = f"own code under cProfile{slowed}"
-        table = _time_table(title, slowest[:_FEW_STEPS], "cumulative_s", reading)
+        table = _time_table(title, worth[:_FEW_STEPS] or slowest[:1], "cumulative_s", reading)
     more = f" (and {counted(len(found) - 1, 'other warning')})" if len(found) > 1 else ""
     saved = next((name for name in summary.artifacts if name == f"{summary.name}.json"), None)
     return Group(
@@ -514,17 +519,22 @@ def _bound(main: PassSummary, balance: Balance) -> str:
         return ""
     each = main.samples / main.steps
     steps = _watched_steps(main, balance)
-    wait_s = statistics.fmean(waits[step] for step in steps)
-    model_s = statistics.fmean(balance.step_s[step] for step in steps) - wait_s
+    whole_s = statistics.fmean(balance.step_s[step] for step in steps)
+    step_s = main.mean_step_s or whole_s
+    # The hooks made the watched steps longer.
+    wait_s = step_s * statistics.fmean(waits[step] for step in steps) / whole_s
+    model_s = step_s - wait_s
     loader_s = balance.loader_s or (None if main.data_workers else wait_s)
     if not loader_s or model_s <= 0:
         return ""
-    delivered, taken = f"{human_calls(each / loader_s)} samples/s", human_calls(each / model_s)
-    found = f"could deliver {delivered}, the model takes {taken} samples/s"
-    if loader_s > model_s:
-        return f"input-bound: the loader {found}"
-    between = "" if main.data_workers else "; without workers it makes each batch between two steps"
-    return f"the loader is fast enough: it {found}{between}"
+    delivers, takes, now = (human_calls(each / one) for one in (loader_s, model_s, step_s))
+    if main.data_workers or loader_s > model_s:
+        bound = "input-bound: the loader" if loader_s > model_s else "the loader keeps up: it"
+        return f"{bound} could deliver {delivers} samples/s, the model could take {takes}"
+    return (
+        "the loader has no workers and makes each batch between two steps: with workers up to"
+        f" {takes} samples/s instead of {now}"
+    )
 
 
 def _hook_cost(balance: Balance) -> str:
@@ -558,8 +568,11 @@ def _counts(summary: ProfileSummary) -> Group | None:
 
 
 def _cause(cause: Cause, unit: str) -> str:
-    where = f" {cause.place}" if cause.place else ""
-    return f"{amount_text(cause.amount, unit)} {cause.what}{where}"
+    return f"{amount_text(cause.amount, unit)} {_what(cause)}"
+
+
+def _what(cause: Cause) -> str:
+    return f"{cause.what} {cause.place}".rstrip()
 
 
 def _profiled(summary: ProfileSummary) -> Iterator[RenderableType | None]:

@@ -22,7 +22,7 @@ from perfkit.model.comparisons import (
     Verdict,
 )
 from perfkit.model.profiles import Amount, Part, Section
-from perfkit.report.gate.counters import counter_sections, counters_markdown
+from perfkit.report.gate.counters import counter_sections, counters_markdown, moved_lines
 from perfkit.report.gate.decision import larger_budget_s, next_step, reproducing_command
 from perfkit.report.gate.terminal import gate_view
 from perfkit.report.gate.wording import change_text, interval_text
@@ -191,7 +191,7 @@ def test_a_verdict_by_all_calls_is_reported() -> None:
     text = " ".join(_text(build_report(replace(whole, other=typical)), verbose=True).split())
 
     assert "+3.1 to +7.0 %" in text
-    assert "that is all calls together; a typical one: +0.1 % (-0.6 to +0.8 %)" in text
+    assert "lower quartile: +0.1 % (-0.6 to +0.8 %)" in text
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_a_pass_by_typical_calls_shows_the_limit_that_is_judged() -> None:
     text = " ".join(_text(build_report(replace(passed, estimate=judged, other=whole))).split())
 
     assert text.startswith("PASS")
-    assert "a typical call at most +1.3 %, all calls at most +5.7 %" in text
+    assert "at most +5.7 %" in text
 
 
 def test_a_failed_gate_has_one_next_command() -> None:
@@ -367,6 +367,19 @@ def test_what_blocks_has_its_cause_reported() -> None:
 
     shown = [line.strip().partition(",")[0] for line in lines if ", from " in line]
     assert [f"{name}0" for name in "abcdefgh"] == shown
+
+
+def test_operators_that_did_about_as_much_are_named_together() -> None:
+    causes = (_cause("aten::item", 13, 99), _cause("aten::eq", 13, 99), _cause("aten::sum", 13, 1))
+    alone = (_cause("aten::item", 13, 99), _cause("aten::eq", 13, 20))
+
+    (both,), (one,) = (
+        [*moved_lines([build_count("test_f", "operators", 9, 208, *found)])] for found in (causes, alone)
+    )
+
+    assert ", by aten::item and aten::eq (" in both
+    assert "aten::sum" not in both
+    assert "aten::eq" not in one
 
 
 def test_a_comment_has_one_table() -> None:

@@ -233,6 +233,18 @@ def test_profiles_are_shown_as_they_were() -> None:
     )
 
 
+def test_what_workers_would_give_follows_from_the_parts_of_a_step() -> None:
+    main = replace(CLEAN, step_s=(0.1, 0.1, 0.1), samples=48, data_workers=0)
+    # The hooks make the watched steps twice as long.
+    waits = PhaseSeconds(name="data wait", seconds=(0.08, 0.08, 0.08))
+    balance = Balance(step_s=(0.2, 0.2, 0.2), phases=(waits,))
+
+    text = " ".join(rendered(summary_ending(replace(with_passes(main), balance=balance))).split())
+
+    assert "data wait 40 %" in text
+    assert "with workers up to 267 samples/s instead of 160" in text
+
+
 @pytest.mark.parametrize("columns", [80, 60])
 def test_a_summary_fits_its_terminal(columns: int) -> None:
     text = rendered(summary_view(load_summary(PROFILES / "first_profile.json")), columns)

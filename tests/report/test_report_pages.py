@@ -138,6 +138,10 @@ def test_what_benchmarks_do_together_needs_attention() -> None:
     assert "Either the machine changed or shared code did" in text
     assert "steady" not in text
     assert "2 benchmarks probably changed" in history_verdict(report)
+    data = _named(
+        dict(site_files(Site(project="marked", history=report)))[f"data/{slug_of(trends[0].benchmark)}.js"]
+    )
+    assert [16, "20.0 % faster"] == data["series"][0]["likely"]
 
 
 def test_without_a_forge_commits_are_no_links() -> None:

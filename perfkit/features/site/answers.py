@@ -65,7 +65,7 @@ def _lacks(series: Sequence[Series]) -> str:
     if any(len(one.order) >= RUNS_TO_JUDGE for one in series):
         return "changed their own source since, so that the count of runs begins anew"
     if sum(len(one.order) for one in series) >= RUNS_TO_JUDGE:
-        return f"with {RUNS_TO_JUDGE} runs or more, but on no single machine"
+        return f"with {RUNS_TO_JUDGE} runs in all, but fewer on each machine"
     commits = {sha for one in series for trend in one.trends for sha in trend.commits}
     return "measured at one commit only" if len(commits) == 1 else f"with fewer than {RUNS_TO_JUDGE} runs"
 
@@ -74,10 +74,12 @@ def verdict_line(judged: Judged, *, findings: int, slower: int) -> str:
     """Return the first line of the overview: what was found, and in how many of the benchmarks."""
     some = f"{judged.benchmarks} of {counted(judged.whole, 'benchmark')} judged"
     some += f", {judged.left} cannot be judged yet" if judged.left else ""
+    newest = f"{counted(slower, 'benchmark')} slower at the newest commit, which may not last"
     if findings:
-        return f"Needs attention: {counted(findings, 'finding')}; {some}"
+        also = f", and {newest}" if slower else ""
+        return f"Needs attention: {counted(findings, 'finding')}{also}; {some}"
     if slower:
-        return f"{counted(slower, 'benchmark')} slower at the newest commit, which may not last; {some}"
+        return f"{newest}; {some}"
     if not judged.benchmarks:
         return f"No benchmark can be judged yet: {judged.whole} measured, each in too few runs"
     if judged.left:
@@ -243,7 +245,7 @@ def _border_sentence(border: Border, series: Series, state: State, commits: Comm
     """Return what changed of the environment, since which commit, and how the level moved there."""
     day = wording.commit_date(border.commit, commits)
     what = _facts_text(border.facts) or "in what the ledger does not record"
-    changed = f"It changed at {short_sha(border.commit)}{f' of {day}' if day else ''}: {what}."
+    changed = f"Changed at {short_sha(border.commit)}{f' of {day}' if day else ''}: {what}."
     before, after = (wording.value_text(value, series.metric) for value in (border.level, border.level_after))
     runs = (
         f"{before} before ({counted(border.runs, 'run')}), {after} since"
@@ -254,7 +256,9 @@ def _border_sentence(border: Border, series: Series, state: State, commits: Comm
     if border.is_clear:
         moved = wording.change_text(border.ratio, series.metric)
         return f"{changed} The level moved there: {moved}, {runs}."
-    return f"{changed} The level did not clearly move there: {runs}."
+    unknown = "Whether the level moved there is not known yet"
+    known = "The level did not clearly move there"
+    return f"{changed} {unknown if border.runs_after < RUNS_TO_JUDGE // 2 else known}: {runs}."
 
 
 def _facts_text(facts: Iterable[tuple[str, str, str]]) -> str:

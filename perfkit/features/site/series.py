@@ -858,6 +858,7 @@ def _series(series: Series, numbers: _Json) -> dict[str, object]:
         "launches": [*series.column("launches")],
         "version": [number for number, _ in series.order] if len(trends) > 1 else 0,
         "steps": [_step(placed, at) for placed in series.placed],
+        "likely": _likely(series),
         "same": _same_code(series),
         "repeated": [
             number
@@ -865,6 +866,19 @@ def _series(series: Series, numbers: _Json) -> dict[str, object]:
             if trends[trend].commits[place] in trends[trend].repeated
         ],
     }
+
+
+def _likely(series: Series) -> list[object] | None:
+    """Return the first run after a step that is not sure, with its size."""
+    for one in series.rises[-1:]:
+        if one.kind in ("step", "possible step"):
+            numbers = (
+                number
+                for number, (trend, place) in enumerate(series.order)
+                if series.trends[trend].commits[place] == one.until
+            )
+            return [next(numbers), change_text(one.ratio, series.metric)]
+    return None
 
 
 def _same_code(series: Series) -> dict[int, list[str]]:

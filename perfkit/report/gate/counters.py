@@ -36,7 +36,7 @@ _LEAST_NAMES = 24
 _LARGE_RATIO = 3
 _HEADINGS = ("Benchmark", "Count", "Base", "Head", "Moved", "Verdict")
 # In a comment a word alone has to do.
-_PLAINLY = {"informs": "grew, fails nothing", "not exact": "not exact, fails nothing"}
+_PLAINLY = {"informs": "grew, has no limit", "not exact": "not exact, has no limit"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,15 +95,23 @@ def moved_lines(exact: Sequence[ExactComparison]) -> Iterator[str]:
     most = max(failing, _MOST_CAUSES)
     for entry in entries[:most]:
         base, head, _, word = entry.cells
-        where = "".join(
-            f", by {_short(one.what)}{f' ({one.place})' if one.place else ''}"
-            for one in entry.first.causes[:1]
-        )
         plainly = "" if entry.blocks else f" ({_PLAINLY.get(word, word)})"
         name = f"{names[entry.first.benchmark.name]}{entry.more}"
-        yield f"{name}: {count_title(entry.first)} {base} to {head}{where}{plainly}"
+        yield f"{name}: {count_title(entry.first)} {base} to {head}{_by(entry.first.causes)}{plainly}"
     if more := entries[most:]:
         yield f"and {counted(len(more), 'other count')} that moved, none of which fails"
+
+
+def _by(causes: Sequence[MovedCause]) -> str:
+    """Return a move's largest cause, with the next one if it did half as much: ", by a and b (x.py:3)"."""
+    large = [
+        one for one in causes[:2] if 2 * abs(one.head - one.base) >= abs(causes[0].head - causes[0].base)
+    ]
+    by_place: dict[str, list[str]] = {}
+    for one in large:
+        by_place.setdefault(one.place, []).append(_short(one.what))
+    parts = [f"{' and '.join(what)}{f' ({place})' if place else ''}" for place, what in by_place.items()]
+    return f", by {' and '.join(parts)}" if parts else ""
 
 
 def counters_markdown(exact: Sequence[ExactComparison]) -> str:
@@ -122,7 +130,7 @@ def counters_markdown(exact: Sequence[ExactComparison]) -> str:
         "\n".join(rows),
         "\n".join(["What was called more or less often, and where:", "", *behind]) if behind else "",
         f"{_more_causes(more)}." if more else "",
-        "Of all counts:" if behind else "",
+        "Of the rest:" if rows else "",
         "\n".join(f"- {escape(line)}" for line in _remarks(exact)),
     )
     text = "\n\n".join(part for part in parts if part)
@@ -204,7 +212,8 @@ def _causes_behind(
         (_short(what), place, "; ".join(f"{whose}{', '.join(moved)}" for whose, moved in counts.items()))
         for (what, place), counts in found.items()
     ]
-    shown = max(len(needed), _MOST_CAUSES_OF_ALL)
+    # A line about one more cause would be as long as the cause itself.
+    shown = max(len(needed), _MOST_CAUSES_OF_ALL + (len(causes) == _MOST_CAUSES_OF_ALL + 1))
     return causes[:shown], max(len(causes) - shown, 0)
 
 
@@ -231,7 +240,8 @@ def _moved_text(counts: Sequence[ExactComparison]) -> str:
         return f"{least.removesuffix(' %')} to {most}"
     one = counts[0]
     moved = signed_amount((one.head or 0.0) - (one.base or 0.0), one.metric.unit)
-    return moved if one.ratio is None else f"{moved} ({_change(one.ratio, one.ratio)})"
+    change = "" if one.ratio is None else _change(one.ratio, one.ratio)
+    return f"{moved} ({change})" if change.strip("+-0. %") else moved
 
 
 def _change(ratio: float, largest: float) -> str:
@@ -299,7 +309,8 @@ def _within_floors(exact: Sequence[ExactComparison]) -> Iterator[str]:
             amount_text(amount, most.metric.unit) for amount in (most.base, most.head, floor)
         )
         several = f" of {counted(len(same), 'benchmark')}" if len(same) > 1 else ""
-        yield f"{count_title(most)}{several}: {base} to {head} at most, within {limit} or the tolerance"
+        sides = f"at most {base} on base, {head} on head"
+        yield f"{count_title(most)}{several}: {sides}: within {limit}, or the tolerance"
 
 
 def _listed(found: Sequence[ExactComparison], names: Mapping[str, str]) -> str:

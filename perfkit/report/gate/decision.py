@@ -63,7 +63,8 @@ _MEANINGS: Mapping[Verdict, str] = {
     "UNCHANGED": "the whole interval lies within it",
     "NOT SLOWER": "the interval ends below the {limit}, and that it is open how much faster it became",
     "IMPROVED": "the interval lies below it, on the faster side",
-    "REGRESSED": "the interval lies above the {limit}: one such benchmark is enough for the gate to FAIL",
+    "REGRESSED": "the interval lies above the {limit}: one such benchmark, or a count beyond its limit,"
+    " is enough for the gate to FAIL",
     "INCONCLUSIVE": "the interval reaches beyond the {limit}, so that more launches have to decide: one such"
     " benchmark leaves the whole gate UNDECIDED",
     "NOT REACHED": "the budget ended before it had launches enough for a first answer, which leaves the gate"
@@ -77,6 +78,8 @@ _MORE_THAN_NOTHING = 4
 # A decision names this many benchmarks.
 _MOST_NAMES = 3
 _WORTH_A_WORD_S = 1.0
+# An interval is wide whose change is so many times its lower limit.
+_WIDE = 2.0
 
 
 def decision_word(report: Report) -> str:
@@ -176,7 +179,7 @@ def again_step(report: GateReport) -> str:
     # A gate of uncommitted changes begins anew.
     goes_on = "" if is_dirty else ", which continues from here"
     if report.from_ledger:
-        return f"gate them again{goes_on}"
+        return f"gate both again{goes_on}"
     if budget_s is None:
         return f"run the same command again{goes_on}"
     guess = f" (a guess: {human_seconds(report.budget_s)} were too short for any)" if left_s is None else ""
@@ -382,7 +385,9 @@ def _rule(report: Report, causes: Sequence[Comparison]) -> str:
     limit = _range(report.policy.threshold(one.margin) for one in causes)
     if report.policy.fail_on == "proven":
         return f'Only what is proven to be slower by more than {limit} fails (fail_on = "proven").'
-    return f"A slowdown of up to {limit} would pass."
+    wide = any(one.estimate and one.estimate.ratio - 1 > _WIDE * (one.estimate.low - 1) for one in causes)
+    stops = "; measuring stops once that is sure" if wide and verdict == "REGRESSED" else ""
+    return f"A slowdown of up to {limit} would pass{stops}."
 
 
 def _decision(report: Report) -> str:
@@ -493,8 +498,8 @@ def _of_times(report: Report, causes: Sequence[Comparison], names: _Named) -> st
             "the benchmark did not become" if len(causes) == 1 else f"none of {len(causes)} benchmarks became"
         )
         typical = sum(wording.limit_of_all_calls(one) is not None for one in causes)
-        some_typical = f" ({typical} of them in a typical call)" if typical else ""
-        which = " in a typical call" if typical == len(causes) else some_typical
+        these = "" if typical == len(causes) else f"{typical} of them "
+        which = f", {these}judged without rare slow calls" if typical else ""
         return f"{none} slower by more than {_range(one.margin for one in causes)}{which}"
     if report.exit_code == EXIT_REGRESSED:
         slowest = sorted(causes, key=lambda one: -one.estimate.ratio if one.estimate else 0.0)
@@ -553,17 +558,16 @@ def _of_accepted(report: Report, counts: Sequence[ExactComparison], names: _Name
 
 
 def _in_typical_calls(causes: Sequence[Comparison], names: Names) -> str:
-    """Return what bounds all calls, where a typical call alone was judged, with the limit that was."""
+    """Return what bounds the mean of all calls, where only the lower-quartile call was judged."""
     typical = [one for one in causes if wording.limit_of_all_calls(one) is not None]
     if not typical:
         return ""
     most = max(typical, key=lambda one: one.other.high if one.other else 0.0)
     which = f"{len(typical)} of {len(causes)} benchmarks are" if len(causes) > 1 else "It is"
-    name = "" if len(causes) == 1 else f"{_name(most, names)}: "
+    name = "" if len(causes) == 1 else f" ({_name(most, names)})"
     return (
-        f"{which} judged by a typical call, the lower quartile: the mean of all calls, rare slow ones too,"
-        f" scatters too much for a verdict ({name}a typical call {wording.at_most(most.estimate)}, all calls"
-        f" {wording.at_most(most.other)})."
+        f"{which} judged by the lower quartile of the calls: the mean, which includes rare slow calls, is too"
+        f" noisy for a verdict, and changed by {wording.at_most(most.other)}{name}."
     )
 
 
@@ -668,8 +672,8 @@ def _of_typical_calls(comparisons: Sequence[Comparison]) -> str:
         return ""
     short = "" if len(typical) == len(comparisons) else " where calls are short"
     bounded = any(map(wording.limit_of_all_calls, typical))
-    more = "; the mean of all calls, slow ones too, scatters more" if bounded else ""
-    return f"Times are of a typical call (the lower quartile){short}{more}."
+    more = "; the mean, which includes rare slow calls, scatters more" if bounded else ""
+    return f"Times are of the lower-quartile call{short}{more}."
 
 
 def _margins(comparisons: Sequence[Comparison], names: Names) -> str:

@@ -110,7 +110,7 @@ def _single_comment(report: GateReport) -> str:
         *answer,
         *(_explanation(found, names, verdicts.get(found.benchmark)) for found in report.explanations),
         counters_markdown(report.exact),
-        "\n".join(f"- {escape(note)}" for note in report.notes),
+        "\n".join(("Notes:", "", *(f"- {escape(note)}" for note in report.notes))) if report.notes else "",
         collapsed("How to read this", guide) if wording.is_timed(report) else "",
         collapsed("Machine, cost, rules, and how to measure it again", _LINE_BREAK.join(_footer(report))),
     )
@@ -134,7 +134,8 @@ def _next_step(report: GateReport) -> str:
         mend = "fix the lines named below, in the code or in the benchmark, and push again"
         accept = "To merge it without comparing them, accept it with a reason"
     elif (part := _first_part(report)) is not None:
-        mend = f"fix it (look at {_place_of(part)}, where most of what was added is spent) and push again"
+        where = f"{escape(part.name)}, {code(part.place)}"
+        mend = f"fix it (look at {where}, where most of what was added is spent) and push again"
     else:
         mend = "fix it and push again"
     names = short_names(one.benchmark.name for one in report.comparisons)
@@ -144,11 +145,10 @@ def _next_step(report: GateReport) -> str:
         return _LINE_BREAK.join((text, "Which package it was:", code(search)))
     if not meant:
         return text
-    here = "" if report.head.dirty else " (where the gate ran, `perfkit accept` does the same)"
     more = len(meant) - _MOST_ACCEPTED
     others = f", and likewise {counted(more, 'other')}" if more > 0 else ""
     command = code(_accepting_command(report, meant[:_MOST_ACCEPTED]))
-    return _LINE_BREAK.join((text, f"{accept}{others}{here}:", command))
+    return _LINE_BREAK.join((text, f"{accept}{others}:", command))
 
 
 def _first_part(report: GateReport) -> Part | None:
@@ -163,7 +163,7 @@ def _first_part(report: GateReport) -> Part | None:
 
 
 def _place_of(part: Part) -> str:
-    through = next((f", and at its calls of {escape(one.name)}" for one in main_callees(part)), "")
+    through = next((f", in its calls of {escape(one.name)}" for one in main_callees(part)), "")
     return f"{escape(part.name)}, {code(part.place)}{through}"
 
 
@@ -282,10 +282,10 @@ def _footer(report: GateReport) -> Iterator[str]:
     elif (command := reproducing_command(report)) is not None:
         is_target = any(one.benchmark.name.startswith(TARGET_FILE) for one in report.comparisons)
         of_target = " with the same `--target`" if is_target else ""
-        yield (
-            f"The same gate again: {code(command)}{of_target}. With the ledger of this run it continues from"
-            " here, with any other it measures everything anew."
+        continues = " With the ledger of this run it continues from here." * (
+            report.exit_code == EXIT_INCONCLUSIVE
         )
+        yield f"The same gate again: {code(command)}{of_target}.{continues}"
     else:
         yield "To reproduce it, name the environments of both sides, which the ledger keeps by what differs."
 

@@ -281,7 +281,7 @@ def _bounded(comparison: Comparison) -> tuple[str, Text]:
     limit = wording.limit_of_all_calls(comparison)
     if limit is None:
         return interval, verdict
-    return f"{interval}\ntypical call; all", Text.assemble(verdict, f"\ncalls ≤ {limit}")
+    return f"{interval}\nlower quartile;", Text.assemble(verdict, f"\nmean ≤ {limit}")
 
 
 def plain_table(*headings: str) -> Table:
@@ -555,7 +555,7 @@ def _result(state: Comparison) -> str:
         return "; ".join((wording.shown(state.verdict), *wording.details(state)))
     change, interval = wording.change_text(state.estimate), wording.interval_text(state.estimate)
     limit = wording.limit_of_all_calls(state)
-    bound = "" if limit is None else f"; typical call; all calls {wording.at_most(state.other)}"
+    bound = "" if limit is None else f"; lower quartile; mean {wording.at_most(state.other)}"
     after = f"after {wording.launches_text(state.estimate)} launches"
     return f"{wording.shown(state.verdict)} {change} ({interval}) {after}{bound}"
 

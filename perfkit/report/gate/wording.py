@@ -186,7 +186,7 @@ def open_text(comparison: Comparison) -> str:
     text = at_most(judged)
     if judged.calls == "all" or whole is None or whole.high <= judged.high:
         return text
-    return f"{text} in a typical call, {upper_text(whole)} in all calls"
+    return f"{text} in the lower quartile of calls, {upper_text(whole)} in their mean"
 
 
 def upper_text(estimate: Estimate | None) -> str:
@@ -274,7 +274,7 @@ def details(comparison: Comparison) -> list[str]:
             words = [": ".join(one for one in words if one)]
     if comparison.estimate and comparison.other and comparison.estimate.calls == "all":
         typical = f"{change_text(comparison.other)} ({interval_text(comparison.other)})"
-        words.append(f"that is all calls together; a typical one: {typical}")
+        words.append(f"that is the mean of all calls; their lower quartile: {typical}")
     words.append(first_call_text(comparison.first_call))
     words += [_remark(one, comparison.verdict) for one in comparison.doubts]
     if need is not None:

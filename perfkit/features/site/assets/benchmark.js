@@ -104,12 +104,13 @@
       ...step, x: between(step.at), quiet: step.state !== "open" || step.cause !== "code" || document.querySelector(`[data-point="${step.id}"].undone`) !== null,
       text: `${step.text.startsWith("-") || step.text.startsWith("×0") ? "▼" : "▲"} ${step.text}`,
     })).sort((one, other) => one.x - other.x);
+    const likely = series.likely ? [{ x: between(series.likely[0]), text: `? ${series.likely[1]}`, border: true }] : [];
     return {
       x, env, version, run: order, steps,
       mean: Float64Array.from(order, (run) => series.level[run]),
       low: Float64Array.from(order, (run) => spread(run, -1)),
       high: Float64Array.from(order, (run) => spread(run, 1)),
-      repeated: new Set(series.repeated.map((run) => place.get(run))), levels: levels(x, place), borders: borders(x, env, version), releases: releases(x, order, byTime),
+      repeated: new Set(series.repeated.map((run) => place.get(run))), levels: levels(x, place), borders: borders(x, env, version), likely, releases: releases(x, order, byTime),
       same: Object.keys(series.same).map((run) => x[place.get(Number(run))]), least: byTime ? 60 : 4, valueTexts,
       placeText: (at, wide) => placeText(at, wide, x, order, when, byTime),
     };
@@ -138,7 +139,7 @@
       else if (env[at] !== env[at - 1]) {
         const changes = differing(kinds[env[at - 1]], kinds[env[at]]);
         const [first] = changes;
-        const more = changes.length > 1 ? ` and ${changes.length - 1} more` : "";
+        const more = changes.length > 1 ? `, and ${changes.length - 1} more` : "";
         found.push({ x: middle, text: first ? `${first.name} ${first.before} → ${first.after}${more}` : "other environment", border: true });
       }
     }
@@ -312,7 +313,7 @@
       });
       const sign = element("span", signs[window.PerfkitChart.SHAPES[number % 5]]);
       sign.style.color = chart.colour(number);
-      const changes = number ? differing(kinds[number - 1], env).map((one) => `${one.name} ${one.after}`) : Object.entries(data.environments[env].facts).filter(([name]) => ["python", "torch"].includes(name)).map(([name, value]) => `${name} ${value}`);
+      const changes = number ? differing(kinds[number - 1], env).map((one) => `${one.name} ${one.after}`) : differing(env, kinds[1]).map((one) => `${one.name} ${one.before}`);
       label.append(tick, sign, changes.slice(0, 3).join(", ") || data.environments[env].id);
       label.title = data.environments[env].id;
       box.append(label);
@@ -322,10 +323,10 @@
   function choose(number) {
     field("series").value = String(number);
     series = data.series[number];
-    const band = series.launches.some((launches) => launches > 1) ? " Band: where it lies with 95 % confidence." : "";
+    const band = series.launches.some((launches) => launches > 1) ? " Band: where it lies with 95 % confidence, of runs with several launches." : "";
     field("meaning").textContent = (series.lockstep
       ? "Line: the level of each commit, by gates, which measure two commits by turns."
-      : "Line: the time of a typical fast run. Of each launch the quickest round counts, since other programs can only make it slower, and of the launches one that three in four are slower than.") + band;
+      : "Line: the level of each run. It is the lower quartile of its launches, of each the quickest round, since other programs can only make rounds slower.") + band;
     if (series.steps.some((step) => step.state !== "ignored")) field("meaning").textContent += " Dashed lines: change points. Dark lines: the mean level between them.";
     if (Object.keys(series.same).length) field("meaning").textContent += " Grey squares on the axis: other commits, not measured, run the same code.";
     if (series.repeated.length) field("meaning").textContent += " Grey runs: the benchmark runs the same code as at the commit measured before, so a change there is noise.";

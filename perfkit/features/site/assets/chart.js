@@ -25,7 +25,7 @@ window.PerfkitChart = class {
     this.#listen();
   }
 
-  // `data`: columns x (ascending), mean, low, high, env, version, run; steps, levels, borders, releases, same, repeated; texts.
+  // `data`: columns x (ascending), mean, low, high, env, version, run; steps, levels, borders, likely, releases, same, repeated; texts.
   show(data) {
     this.#data = data;
     this.#hover = -1;
@@ -345,7 +345,7 @@ window.PerfkitChart = class {
     context.strokeStyle = this.#colours.line;
     context.lineWidth = 1;
     context.textBaseline = "alphabetic";
-    for (const one of [...this.#data.borders, ...this.#data.releases]) {
+    for (const one of [...this.#data.borders, ...this.#data.likely, ...this.#data.releases]) {
       const x = this.#place(one.x);
       if (x < window.PerfkitChart.#LEFT - 1 || x > this.#canvas.clientWidth) continue;
       context.setLineDash(one.border ? [1, 3] : []);
@@ -357,6 +357,7 @@ window.PerfkitChart = class {
       context.setLineDash([]);
     }
     this.#label(context, this.#data.borders, this.#colours.warn, top + 12);
+    this.#label(context, this.#data.likely, this.#colours.warn, top + 28);
     this.#label(context, this.#data.releases, this.#colours.dim, top + height - 6);
   }
 

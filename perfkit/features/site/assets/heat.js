@@ -38,7 +38,7 @@
       const change = place && !edited.has(place) && levels[place] !== null && levels[place - 1] !== null ? (levels[place] - levels[place - 1]) / 1e5 : null;
       const beyond = change === null ? 0 : Math.abs(change) / (limit || 1e-9);
       const text = edited.has(place) ? "the benchmark's own source changed" : change === null ? "nothing to compare with" : `${beyond <= CLEAR ? "\u2248 " : one.noise === null ? "? " : ""}${ratioText(Math.exp(change))}`;
-      return [commit - first, { beyond, unknown: one.noise === null, worse: (change > 0) === (benchmark.better === "lower"), text: `${text}${elsewhere.has(place) ? ", as the environment changed" : ""}${on}` }];
+      return [commit - first, { beyond, unknown: one.noise === null || elsewhere.has(place), worse: (change > 0) === (benchmark.better === "lower"), text: `${text}${elsewhere.has(place) ? ", as the environment changed" : ""}${on}` }];
     }).filter(([column]) => column >= 0);
   }
 
@@ -144,16 +144,6 @@
     return [row, Math.floor((event.clientX - box.left - left) / wide)];
   }
 
-  // Says how many cells of the last column have which colour, and names the red and green ones.
-  function newest() {
-    const moved = rows.map(({ name, cells }) => ({ name, ...cells[columns - 1] })).filter((cell) => cell.beyond > CLEAR);
-    const named = (found, what) => found.length ? [`${found.length} ${what} (${found.slice(0, 3).map(({ name }) => name).join(", ")}${found.length > 3 ? ", …" : ""})`] : [];
-    const known = moved.filter((cell) => !cell.unknown), unknown = moved.length - known.length;
-    const parts = [...named(known.filter((cell) => cell.worse), "slower or worse"), ...named(known.filter((cell) => !cell.worse), "faster or better")];
-    if (unknown) parts.push(`${unknown} changed by more than 5 % with too few runs to know`);
-    return parts.length ? `At the newest commit: ${parts.join("; ")}. ` : "";
-  }
-
   function open() {
     location.href = `benchmarks/${rows[at.row].slug}.html`;
   }
@@ -179,10 +169,11 @@
 
   if (rows.length > MOST_ROWS) rows = rows.filter((row) => row.cells.some((cell) => cell?.beyond > CLEAR));
   const count = document.querySelector("#changes .count");
-  count.textContent = rows.length < whole ? `${columns} commits, ${rows.length} of ${whole} benchmarks: the others did not change` : `${columns} commits`;
+  const shown = first ? `newest ${columns} of ${commits.sha.length} commits` : `${columns} commits`;
+  count.textContent = rows.length < whole ? `${shown}, ${rows.length} of ${whole} benchmarks: the others did not change` : shown;
   canvas.hidden = rows.length === 0;
   if (rows.length) {
-    document.getElementById("cell").textContent = `${newest()}Point at a cell to read its benchmark, commit and change; a click opens the benchmark.`;
+    document.getElementById("cell").textContent = "Point at a cell to read its benchmark, commit and change; a click opens the benchmark.";
     readColours();
     listen();
   }
