@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from perfkit.model import Commit
 from perfkit.repo.commits import read_commit
@@ -70,12 +70,12 @@ def code_of(top: Path, *, ignored: Sequence[Path], sha: str | None = None) -> st
 
 def without_outputs(top: Path, names: Iterable[str], ignored: Sequence[Path]) -> list[str]:
     """Return the files that no tool, and nothing in an ignored place, has written."""
-    places = [path.resolve() for path in ignored]
+    root, places = top.resolve(), [path.resolve() for path in ignored]
+    if any(map(root.is_relative_to, places)):
+        return []
+    inside = tuple(f"{place.relative_to(root).as_posix()}/" for place in places if place.is_relative_to(root))
     return [
-        name
-        for name in names
-        if OUTPUTS.isdisjoint(PurePath(name).parts)
-        and not any((top.resolve() / name).is_relative_to(place) for place in places)
+        name for name in names if OUTPUTS.isdisjoint(name.split("/")) and not f"{name}/".startswith(inside)
     ]
 
 

@@ -165,7 +165,7 @@ def test_own_output_and_ignored_files_leave_the_tree_clean(repository: Repositor
 
     assert ("commit", head, False) == (pair.head.kind, pair.head.commit.sha, pair.head.commit.dirty)
     assert () == pair.remarks
-    (repository.root / "b.py").write_text("new")
+    (repository.root / "ledger.py").write_text("new")
     assert "worktree" == _default(repository, ignored=ignored).head.kind
 
 
