@@ -338,7 +338,7 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
         inner = [one for one in reading.functions if one.cumulative_s < _NEARLY_ALL * reading.total_s]
         slowest = sorted(inner or reading.functions, key=attrgetter("cumulative_s"), reverse=True)
         worth = [one for one in slowest if one.cumulative_s >= _NAMED * reading.total_s]
-        slowed = f" ({reading.total_s / main.total_s:.1f} times as slow)" if main.total_s else ""
+        slowed = f" ({human_seconds(reading.step_s)} a step)" if reading.steps else ""
         title = f"own code under cProfile{slowed}"
         table = _time_table(title, worth[:_FEW_STEPS] or slowest[:1], "cumulative_s", reading)
     more = f" (and {counted(len(found) - 1, 'other warning')})" if len(found) > 1 else ""

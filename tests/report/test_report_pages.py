@@ -142,6 +142,8 @@ def test_what_benchmarks_do_together_needs_attention() -> None:
         dict(site_files(Site(project="marked", history=report)))[f"data/{slug_of(trends[0].benchmark)}.js"]
     )
     assert [16, "20.0 % faster"] == data["series"][0]["likely"]
+    levels = _named(dict(site_files(Site(project="marked", history=report)))["data/levels.js"])
+    assert [[16], [16]] == [one["named"] for one in levels["series"]]
 
 
 def test_without_a_forge_commits_are_no_links() -> None:
@@ -301,7 +303,7 @@ def test_a_red_cell_of_the_newest_commit_is_not_denied() -> None:
     found = trend(steps={39: 1.2}, runs=40)
     text = _words(dict(site_files(Site(project="p", history=history([found]))))["index.html"])
 
-    assert "1 benchmark slower at the newest commit" in text
+    assert "1 benchmark slower in the newest run alone" in text
     assert "Nothing needs attention" not in text
 
 

@@ -74,7 +74,7 @@ def verdict_line(judged: Judged, *, findings: int, slower: int) -> str:
     """Return the first line of the overview: what was found, and in how many of the benchmarks."""
     some = f"{judged.benchmarks} of {counted(judged.whole, 'benchmark')} judged"
     some += f", {judged.left} cannot be judged yet" if judged.left else ""
-    newest = f"{counted(slower, 'benchmark')} slower at the newest commit, which may not last"
+    newest = f"{counted(slower, 'benchmark')} slower in the newest run alone"
     if findings:
         also = f", and {newest}" if slower else ""
         return f"Needs attention: {counted(findings, 'finding')}{also}; {some}"

@@ -494,7 +494,9 @@ class _Pages:
         """Return what there is, in a line."""
         commits = f"{len(self.order):,} {'commit' if len(self.order) == 1 else 'commits'} measured"
         machines = counted(len({series.machine_id for series in self.series}), "machine")
-        return f"{counted(len(self.by_benchmark), 'benchmark')}, {commits}, {machines}"
+        timed = len({series.benchmark for series in self.series if series.metric.name == "time"})
+        some = f" ({timed} of them timed)" if 0 < timed < len(self.by_benchmark) else ""
+        return f"{counted(len(self.by_benchmark), 'benchmark')}{some}, {commits}, {machines}"
 
     def _notes(self) -> list[str]:
         dirty = self.site.history.dirty_runs

@@ -781,6 +781,7 @@ def _levels(series: Series, order: Mapping[str, int]) -> dict[str, object]:
         "gates": series.trends[0].lockstep,
         "noise": None if series.noise_limit is None else round(series.noise_limit, 5),
         "commit": _differences([order[commit] for commit in series.newest]),
+        "named": [order[commit] for commit in _named_commits(series)],
         "level": _differences(_in_steps(levels)),
         # Where another version of the benchmark or other software begins.
         "kinds": [
@@ -866,6 +867,12 @@ def _series(series: Series, numbers: _Json) -> dict[str, object]:
             if trends[trend].commits[place] in trends[trend].repeated
         ],
     }
+
+
+def _named_commits(series: Series) -> list[str]:
+    """Return the first commits after changes that last or probably do."""
+    known = [one.point.first_after for one in series.placed if one.point.state != "ignored"]
+    return known + [one.until for one in series.rises[-1:] if one.kind == "step"]
 
 
 def _likely(series: Series) -> list[object] | None:

@@ -387,7 +387,10 @@ def _rule(report: Report, causes: Sequence[Comparison]) -> str:
         return f'Only what is proven to be slower by more than {limit} fails (fail_on = "proven").'
     wide = any(one.estimate and one.estimate.ratio - 1 > _WIDE * (one.estimate.low - 1) for one in causes)
     stops = "; measuring stops once that is sure" if wide and verdict == "REGRESSED" else ""
-    return f"A slowdown of up to {limit} would pass{stops}."
+    ended = ""
+    if verdict == "INCONCLUSIVE" and isinstance(report, GateReport) and not report.cut_off:
+        ended = f" The budget of {human_seconds(report.budget_s)} is used up."
+    return f"A slowdown of up to {limit} would pass{stops}.{ended}"
 
 
 def _decision(report: Report) -> str:
@@ -567,7 +570,7 @@ def _in_typical_calls(causes: Sequence[Comparison], names: Names) -> str:
     name = "" if len(causes) == 1 else f" ({_name(most, names)})"
     return (
         f"{which} judged by the lower quartile of the calls: the mean, which includes rare slow calls, is too"
-        f" noisy for a verdict, and changed by {wording.at_most(most.other)}{name}."
+        f" noisy for a verdict, and may have changed by {wording.at_most(most.other)}{name}."
     )
 
 

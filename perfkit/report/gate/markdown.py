@@ -104,7 +104,7 @@ def _single_comment(report: GateReport) -> str:
     decision += [unknown] if report.exit_code == EXIT_NOT_MEASURED and not waits else []
     sections = (
         f"## perfkit gate{against}: {decision_word(report)}",
-        _LINE_BREAK.join(map(escape, decision)),
+        _LINE_BREAK.join(map(_prose, decision)),
         measuring_markdown(report.measuring),
         _next_step(report),
         *answer,
@@ -115,6 +115,14 @@ def _single_comment(report: GateReport) -> str:
         collapsed("Machine, cost, rules, and how to measure it again", _LINE_BREAK.join(_footer(report))),
     )
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _prose(line: str) -> str:
+    """Return a line whose parts between backticks are code."""
+    parts = line.split("`")
+    if len(parts) % 2 == 0:
+        return escape(line)
+    return "".join(code(part) if number % 2 and part else escape(part) for number, part in enumerate(parts))
 
 
 def _next_step(report: GateReport) -> str:

@@ -61,8 +61,6 @@ _ID_DIGITS = 8
 # The verdicts of what became faster.
 GAINS: frozenset[Verdict] = frozenset({"IMPROVED", "OTHER RESULT"})
 _LARGEST_IN_PERCENT = 10.0
-# In a sentence "twice as slow" is plainer than "100 % slower".
-_LARGEST_SLOWER = 2.0
 _SMALLEST_IN_PERCENT = 0.1
 # A limit beyond the first factor, and this many times as far as the estimate, is of no use.
 _LARGEST_KNOWN, _LEAST_KNOWN, UNKNOWN = 10.0, 2.0, "unknown"
@@ -165,7 +163,7 @@ def slower_text(estimate: Estimate | None) -> str:
     """Return how much slower a benchmark became: "3.1 % slower (between 2.6 and 3.6 %)"."""
     if estimate is None:
         return "slower"
-    if estimate.ratio >= _LARGEST_SLOWER or _is_factor(estimate):
+    if _is_factor(estimate):
         limits = f"between {estimate.low:.1f} and {estimate.high:.1f} times"
         if _high_factor(estimate) == UNKNOWN:
             limits = f"at least {estimate.low:.1f} times"
@@ -175,7 +173,7 @@ def slower_text(estimate: Estimate | None) -> str:
 
 
 def open_text(comparison: Comparison) -> str:
-    """Return what is known of a benchmark that is not decided: "at most +3.6 %"."""
+    """Return what is known of a benchmark that is not decided: "+0.4 to +3.6 %"."""
     if comparison.verdict == "NOT REACHED":
         return "not measured yet"
     judged, whole = comparison.estimate, comparison.other
@@ -183,10 +181,10 @@ def open_text(comparison: Comparison) -> str:
         return f"{seen}, which may be chance"
     if judged is None or _high_factor(judged) == UNKNOWN:
         return "nothing known yet"
-    text = at_most(judged)
+    text = interval_text(judged)
     if judged.calls == "all" or whole is None or whole.high <= judged.high:
         return text
-    return f"{text} in the lower quartile of calls, {upper_text(whole)} in their mean"
+    return f"{text} in the lower quartile of calls, {at_most(whole)} in their mean"
 
 
 def upper_text(estimate: Estimate | None) -> str:

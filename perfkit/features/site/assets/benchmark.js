@@ -140,7 +140,7 @@
         const changes = differing(kinds[env[at - 1]], kinds[env[at]]);
         const [first] = changes;
         const more = changes.length > 1 ? `, and ${changes.length - 1} more` : "";
-        found.push({ x: middle, text: first ? `${first.name} ${first.before} → ${first.after}${more}` : "other environment", border: true });
+        found.push({ x: middle, text: first ? `environment: ${first.name} ${first.before} → ${first.after}${more}` : "other environment", border: true });
       }
     }
     return found.length > 30 ? [] : found;
@@ -323,10 +323,10 @@
   function choose(number) {
     field("series").value = String(number);
     series = data.series[number];
-    const band = series.launches.some((launches) => launches > 1) ? " Band: where it lies with 95 % confidence, of runs with several launches." : "";
+    const band = series.launches.some((launches) => launches > 1) ? " Band: its 95 % interval, where a run had several launches." : "";
     field("meaning").textContent = (series.lockstep
       ? "Line: the level of each commit, by gates, which measure two commits by turns."
-      : "Line: the level of each run. It is the lower quartile of its launches, of each the quickest round, since other programs can only make rounds slower.") + band;
+      : "Line: the level of each run, which is the lower quartile, over its launches, of the quickest round of each: other programs can only make rounds slower.") + band;
     if (series.steps.some((step) => step.state !== "ignored")) field("meaning").textContent += " Dashed lines: change points. Dark lines: the mean level between them.";
     if (Object.keys(series.same).length) field("meaning").textContent += " Grey squares on the axis: other commits, not measured, run the same code.";
     if (series.repeated.length) field("meaning").textContent += " Grey runs: the benchmark runs the same code as at the commit measured before, so a change there is noise.";

@@ -357,7 +357,7 @@ window.PerfkitChart = class {
       context.setLineDash([]);
     }
     this.#label(context, this.#data.borders, this.#colours.warn, top + 12);
-    this.#label(context, this.#data.likely, this.#colours.warn, top + 28);
+    this.#label(context, this.#data.likely, this.#colours.warn, top + height - 24);
     this.#label(context, this.#data.releases, this.#colours.dim, top + height - 6);
   }
 

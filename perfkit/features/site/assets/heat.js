@@ -23,7 +23,7 @@
     const cells = new Array(columns).fill(null);
     for (const one of data.series.filter((each) => each.benchmark === number)) {
       for (const [column, cell] of cellsOf(one, benchmark)) {
-        if (!cells[column] || cell.beyond > cells[column].beyond) cells[column] = cell;
+        if (!cells[column] || cell.beyond > cells[column].beyond) cells[column] = { ...cell, named: cell.named || cells[column]?.named };
       }
     }
     return { ...benchmark, cells };
@@ -38,7 +38,7 @@
       const change = place && !edited.has(place) && levels[place] !== null && levels[place - 1] !== null ? (levels[place] - levels[place - 1]) / 1e5 : null;
       const beyond = change === null ? 0 : Math.abs(change) / (limit || 1e-9);
       const text = edited.has(place) ? "the benchmark's own source changed" : change === null ? "nothing to compare with" : `${beyond <= CLEAR ? "\u2248 " : one.noise === null ? "? " : ""}${ratioText(Math.exp(change))}`;
-      return [commit - first, { beyond, unknown: one.noise === null || elsewhere.has(place), worse: (change > 0) === (benchmark.better === "lower"), text: `${text}${elsewhere.has(place) ? ", as the environment changed" : ""}${on}` }];
+      return [commit - first, { beyond, named: one.named.includes(commit), unknown: one.noise === null || elsewhere.has(place), worse: (change > 0) === (benchmark.better === "lower"), text: `${text}${elsewhere.has(place) ? ", as the environment changed" : ""}${on}` }];
     }).filter(([column]) => column >= 0);
   }
 
@@ -116,11 +116,16 @@
         const box = [left + column * wide, tops[row], Math.max(wide - 1, 1), high - gap];
         context.fillStyle = colours.line;
         context.fillRect(...box);
-        if (cell.beyond <= CLEAR) return;
-        context.globalAlpha = cell.unknown ? 0.5 : Math.min(0.2 + 0.2 * cell.beyond, 1);
-        context.fillStyle = cell.unknown ? colours.dim : cell.worse ? colours.worse : colours.better;
-        context.fillRect(...box);
-        context.globalAlpha = 1;
+        if (cell.beyond > CLEAR) {
+          context.globalAlpha = cell.unknown ? 0.5 : Math.min(0.2 + 0.2 * cell.beyond, 1);
+          context.fillStyle = cell.unknown ? colours.dim : cell.worse ? colours.worse : colours.better;
+          context.fillRect(...box);
+          context.globalAlpha = 1;
+        }
+        if (!cell.named) return;
+        context.strokeStyle = colours.ink;
+        context.lineWidth = 1;
+        context.strokeRect(box[0] + 0.5, box[1] + 0.5, box[2] - 1, box[3] - 1);
       });
     });
     drawAxes(context, placed);
