@@ -7,6 +7,7 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -80,6 +81,10 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
 
     def __call__(self, loader: Iterable[Batch]) -> Iterator[Batch]:
         """Yield the batches of a loader; each turn of the loop in which an optimizer stepped ends a step."""
+        # What is chained passes through no further generator, which each later turn would pay for.
+        return chain.from_iterable(self._turns_of(loader))
+
+    def _turns_of(self, loader: Iterable[Batch]) -> Iterator[Iterable[Batch]]:
         if self._begun:
             self._record.resume()
         self._begin()
@@ -89,9 +94,8 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
                 followed, begun = self._record.followed, clock()
                 if followed is not None and self._each_turn:
                     # Where each turn was a step, it goes on to be one, and nothing needs to notice updates.
-                    if (yield from followed.turns(batches)):
-                        return
-                    continue
+                    yield followed.turns(batches)
+                    return
                 try:
                     batch = next(batches)
                 except StopIteration:
@@ -102,7 +106,7 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
                 else:
                     followed.add_wait(clock() - begun)
                 try:
-                    yield batch
+                    yield (batch,)
                 finally:
                     self._end_turn()
         finally:

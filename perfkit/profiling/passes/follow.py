@@ -9,10 +9,12 @@ import statistics
 import time
 import tracemalloc
 import weakref
+from array import array
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import chain, combinations, islice, pairwise
+from operator import length_hint, sub
 from threading import get_ident
 from typing import Any, Protocol, TypeVar
 
@@ -36,6 +38,10 @@ FloatArray = npt.NDArray[np.float64]
 # many blocks, each two become one.
 BLOCK_STEPS, MOST_BLOCKS = 500, 512
 _MOST_STEPS, _LEAST_BLOCK_S = 4 * BLOCK_STEPS, 2.0
+# Blocks that have ended are kept until it pays to sum them up: code that has not run for seconds can take a
+# hundred times as long. It may take this share of a run. The first time is after so many seconds, or early
+# where memory grows or somebody looks; there is room for so many ends of steps.
+MOST_SHARE, _FIRST_SUM_S, _MOST_KEPT = 0.0003, 200.0, 200_000
 # Frames of an allocation that is traced: an own line is rarely further from it. Tracing can make a step a
 # hundred times as long, so it ends when a look, after so many steps and then twice as many, finds that it has
 # taken this share of the run.
@@ -93,7 +99,8 @@ class Look:
 
     Those of a block that has ended are left out. ``median_s`` is that of all blocks, None before the first;
     an end after a pause follows a NaN. ``drift`` is
-    a share in 10,000 steps, ``leak`` bytes a step, as they were found at the last search for them.
+    a share in 10,000 steps, ``leak`` bytes a step, as they were found at the last search for them. The look
+    before this one took ``cost_s``.
     """
 
     steps: int
@@ -103,10 +110,11 @@ class Look:
     wait: float
     drift: float
     leak: float
+    cost_s: float
 
 
 class Followed:
-    """Follows the ends of steps: ``end_step`` reads the clock, and a block of them is summed up at once.
+    """Follows the ends of steps: ``end_step`` reads the clock, and many blocks of them are summed up at once.
 
     ``failed`` is called with an error of a block. ``look`` is called after ``until_look`` steps, and returns
     after how many it is to be called again.
@@ -123,12 +131,15 @@ class Followed:
         until_look: int = BLOCK_STEPS,
     ) -> None:
         self._failed = failed
-        # The ends and waits that the last look has seen, and the number of ends at which something is due.
+        # The ends and the wait that the last look has seen, and how long it took.
         self._look, self._until_look = look, until_look
-        self._seen, self._seen_waits = 0, 0
+        self._seen, self._seen_wait_s, self._look_s = 0, 0.0, 0.0
         self._own, self._clock, self._memory = own, clock, memory or memory_now
-        self._waits: list[float] = []
         self._has_ended = False
+        # The steps of blocks that are not summed up; where each block ends among them, its wait and memory.
+        self._kept, self._kept_steps = array("d", bytes(8 * _MOST_KEPT)), 0
+        self._unsummed: list[tuple[int, float, tuple[float, float]]] = []
+        self._summed_at, self._apart_s = clock(), _FIRST_SUM_S
         self.blocks: list[Block] = []
         self.leak_line = ""
         self._bins = np.zeros(_BINS, dtype=np.int64)
@@ -143,7 +154,9 @@ class Followed:
         self._pauses = 0
         self._drift_now = self._leak_now = 0.0
         self._begun = clock()
-        self._ends = [self._begun]
+        # The present block: an end, and then of each step when it had its batch and when it ended. So two
+        # calls of one kind are all that a turn of a loop takes.
+        self._ends, self._wait_s = [self._begun], 0.0
         self._set_due()
 
     @property
@@ -167,15 +180,16 @@ class Followed:
 
     def restart_step_at(self, begun: float) -> None:
         """Let the present step begin at a time since the last one ended: what was before belongs to none."""
-        self._ends += (math.nan, begun)
+        self._ends += (math.nan, math.nan, begun, begun)
 
     def findings(self) -> RunFindings | None:
         """Return what the run gave, None of a short one; no step is followed from then on."""
         self.end()
         over = self._clock()
-        if not self.blocks:
-            self._block_steps = len(self._ends) - 1
+        if not (self.blocks or self._unsummed):
+            self._block_steps = len(self._ends) // 2
         self._close()
+        self._sum_up()
         self._end_trace(0)
         blocks = self.blocks
         if not blocks:
@@ -200,39 +214,36 @@ class Followed:
             changes=tuple((one.place * size, one.ratio) for one in find_steps(medians)),
         )
 
-    def turns(self, batches: Iterator[Batch]) -> Generator[Batch, None, bool]:
-        """Yield batches, each of which is a step; return whether they are over, or ``end`` was called.
+    def turns(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Yield batches, each of which is a step until ``end`` is called.
 
         Little is done in a turn, since the step has left the caches to others: a call would double its cost.
         """
-        clock, ends, waits, most = self._clock, self._ends, self._waits, self._due
-        add_end, add_wait = ends.append, waits.append
-        begun = clock()
-        try:
-            while True:
-                try:
-                    batch = next(batches)
-                except StopIteration:
-                    return True
-                add_wait(clock() - begun)
-                yield batch
-                add_end(begun := clock())
-                if len(ends) > most:
-                    if self._has_ended:
-                        return False
-                    self._reach_due()
-                    begun, most = clock(), self._due
-        except GeneratorExit:
-            self.end_step()
-            raise
+        clock, add = self._clock, self._ends.append
+        # The empty part is begun when the batches are over, after which none may be asked for.
+        parts = iter((batches, ()))
+        batches = chain.from_iterable(parts)
+        while length_hint(parts):
+            try:
+                for batch in islice(batches, max((self._due - len(self._ends)) // 2 + 1, 1)):
+                    add(clock())
+                    yield batch
+                    add(clock())
+            except GeneratorExit:
+                add(clock())
+                raise
+            if self._has_ended:
+                yield from batches
+            elif len(self._ends) > self._due:
+                self._reach_due()
 
     def add_wait(self, seconds: float) -> None:
         """Add a wait for data to the present block."""
-        self._waits.append(seconds)
+        self._wait_s += seconds
 
     def end_step(self) -> None:
         """End a step, and a block with the last one of it."""
-        self._ends.append(self._clock())
+        self._ends += (self._ends[-1], self._clock())
         if len(self._ends) > self._due:
             self._reach_due()
 
@@ -241,70 +252,66 @@ class Followed:
         self._has_ended = True
 
     def _set_due(self) -> None:
-        look = self._block_steps if self._look is None else self._seen + self._until_look
-        self._due = min(self._block_steps, look, self._traced or look)
+        look = self._block_steps if self._look is None else self._seen // 2 + self._until_look
+        self._due = 2 * min(self._block_steps, look, self._traced or look)
 
     def _reach_due(self) -> None:
         """Look at the latest steps, and end a block that is full."""
         try:
-            if self._look is not None and len(self._ends) > self._seen + self._until_look:
+            if self._look is not None and len(self._ends) > self._seen + 2 * self._until_look:
                 self._take_look(self._look)
-            if len(self._ends) > self._block_steps:
+            if len(self._ends) > 2 * self._block_steps:
                 self._end_block()
-            elif 0 < self._traced < len(self._ends):
+            elif 0 < 2 * self._traced < len(self._ends):
                 self._traced *= 2
                 if self._ends[-1] - self._ends[0] > _TRACED_SHARE * self._seconds:
                     self._close()
             self._set_due()
         except Exception as error:
-            self._ends.clear()
-            self._waits.clear()
+            del self._ends[1:]
             if self._failed is None:
                 raise
             self._failed(error)
 
     def _take_look(self, look: Callable[[Look], int]) -> None:
-        ends = np.array(self._ends[self._seen :])
+        begun = self._clock()
+        moments = np.array(self._ends[self._seen :])
+        ends = moments[::2]
         times = np.diff(ends)
         times = times[times > 0]
-        waited_s = math.fsum(self._waits[self._seen_waits :])
-        self._seen, self._seen_waits = len(self._ends) - 1, len(self._waits)
+        waited_s = self._wait_s - self._seen_wait_s + float(np.nansum(moments[1::2] - ends[:-1]))
+        self._seen, self._seen_wait_s = len(self._ends) - 1, self._wait_s
         if len(times):
             self._until_look = look(
                 Look(
-                    steps=self._steps + self._seen,
+                    steps=self._steps + self._kept_steps + self._seen // 2,
                     ends=ends,
                     step_s=float(np.median(times)),
                     median_s=statistics.median(one.median_s for one in self.blocks) if self.blocks else None,
                     wait=waited_s / float(times.sum()),
                     drift=self._drift_now,
                     leak=self._leak_now,
+                    cost_s=self._look_s,
                 )
             )
+            self._look_s = self._clock() - begun
+            self.restart_step()
+            self._seen = len(self._ends) - 1
 
     def _end_block(self) -> None:
-        """Sum up the steps since the last block, or make blocks longer."""
-        too_often = not self._steps and self._ends[-1] - self._ends[0] < _LEAST_BLOCK_S
+        """End a block, or make blocks longer."""
+        too_often = not (self._steps or self._unsummed) and self._ends[-1] - self._ends[0] < _LEAST_BLOCK_S
         if too_often and self._block_steps < _MOST_STEPS:
             self._block_steps *= 2
         else:
             self._close()
 
     def _close(self) -> None:
-        """Sum up the steps since the last block."""
-        # Few and plain calls: what runs once in 500 steps finds all caches cold.
-        ends = np.array(self._ends)
-        times = ends[1:] - ends[:-1]
-        times = times[times > 0]
-        times.sort()
-        last, waited_s = self._ends[-1], math.fsum(self._waits)
-        self._until_look -= len(self._ends) - 1 - self._seen
-        self._seen = self._seen_waits = 0
-        self._waits.clear()
-        self._ends.clear()
-        self._ends.append(last)
-        if not len(times):
-            return
+        """End a block; sum up all that have ended where that pays."""
+        # Plain Python: pages of NumPy's code that nobody used for seconds can take longer than all this.
+        ends = self._ends
+        times = [one for one in map(sub, ends[2::2], ends[::2]) if one > 0]
+        waits = [one for one in map(sub, ends[1::2], ends[::2]) if one > 0]
         if self._traced:
             self._end_trace(len(times))
             # Tracing slowed these steps: they count as the others on average.
@@ -312,10 +319,35 @@ class Followed:
             self._steps += len(times)
             self._seconds, self._waited_s = self._seconds * more, self._waited_s * more
         else:
-            self._add_steps(times, waited_s)
-        self._ends[0] = self._clock()
+            begun, self._kept_steps = self._kept_steps, self._kept_steps + len(times)
+            self._kept[begun : self._kept_steps] = array("d", times)
+            self._unsummed.append((self._kept_steps, self._wait_s + math.fsum(waits), self._memory()))
+            if self._pays_to_sum_up():
+                self._sum_up()
+                self._suspect()
+        self._until_look -= (len(ends) - 1 - self._seen) // 2
+        self._seen, self._seen_wait_s, self._wait_s = 0, 0.0, 0.0
+        ends[:] = (self._clock(),)
 
-    def _add_steps(self, times: FloatArray, waited_s: float) -> None:
+    def _pays_to_sum_up(self) -> bool:
+        is_full = self._kept_steps + self._block_steps > _MOST_KEPT
+        if is_full or self._ends[-1] - self._summed_at >= self._apart_s:
+            return True
+        (_, _, first), (_, _, last) = self._unsummed[0], self._unsummed[-1]
+        is_early = not self.blocks and len(self._unsummed) >= _FEWEST_BLOCKS
+        return is_early and (self._look is not None or sum(last) - sum(first) >= _LEAST_LEAK)
+
+    def _sum_up(self) -> None:
+        """Sum up the blocks that have ended."""
+        begun, start = self._clock(), 0
+        for stop, waited_s, memory in self._unsummed:
+            if stop > start:
+                self._add_steps(np.sort(self._kept[start:stop]), waited_s, memory)
+            start = stop
+        self._unsummed, self._kept_steps, self._summed_at = [], 0, self._clock()
+        self._apart_s = (self._summed_at - begun) / MOST_SHARE
+
+    def _add_steps(self, times: FloatArray, waited_s: float, memory: tuple[float, float]) -> None:
         """Add the sorted times of steps to the run, and a block of them where there are enough."""
         self._steps += len(times)
         self._seconds += (total_s := float(times.sum()))
@@ -326,9 +358,7 @@ class Followed:
             self._least = len(times) // 2
             # A few of its ends may be those of pauses.
             steps = self._block_steps if len(times) > self._block_steps // 2 else len(times)
-            median_s, (resident, device) = float(times[len(times) // 2]), self._memory()
-            self._keep(Block(steps, median_s, total_s, waited_s, resident, device))
-            self._suspect()
+            self._keep(Block(steps, float(times[len(times) // 2]), total_s, waited_s, *memory))
 
     def _keep(self, block: Block) -> None:
         self._parts.append(block)
