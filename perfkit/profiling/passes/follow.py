@@ -38,9 +38,9 @@ FloatArray = npt.NDArray[np.float64]
 # many blocks, each two become one.
 BLOCK_STEPS, MOST_BLOCKS = 500, 512
 _MOST_STEPS, _LEAST_BLOCK_S = 4 * BLOCK_STEPS, 2.0
-# Blocks that have ended are kept until it pays to sum them up: code that has not run for seconds can take a
-# hundred times as long. It may take this share of a run. The first time is after so many seconds, or early
-# where memory grows or somebody looks; there is room for so many ends of steps.
+# Summing up and looking take at most this share of a run. Code that has not run for seconds can be a hundred
+# times as slow, so blocks are summed up together: first after so many seconds, or early where memory grows or
+# somebody looks, and whenever so many steps are kept.
 MOST_SHARE, _FIRST_SUM_S, _MOST_KEPT = 0.0003, 200.0, 200_000
 # Frames of an allocation that is traced: an own line is rarely further from it. Tracing can make a step a
 # hundred times as long, so it ends when a look, after so many steps and then twice as many, finds that it has
@@ -131,15 +131,14 @@ class Followed:
         until_look: int = BLOCK_STEPS,
     ) -> None:
         self._failed = failed
-        # The ends and the wait that the last look has seen, and how long it took.
+        # The last end that the last look has seen, and how long it took.
         self._look, self._until_look = look, until_look
-        self._seen, self._seen_wait_s, self._look_s = 0, 0.0, 0.0
+        self._seen, self._look_s = 0, 0.0
         self._own, self._clock, self._memory = own, clock, memory or memory_now
         self._has_ended = False
         # The steps of blocks that are not summed up; where each block ends among them, its wait and memory.
         self._kept, self._kept_steps = array("d", bytes(8 * _MOST_KEPT)), 0
         self._unsummed: list[tuple[int, float, tuple[float, float]]] = []
-        self._summed_at, self._apart_s = clock(), _FIRST_SUM_S
         self.blocks: list[Block] = []
         self.leak_line = ""
         self._bins = np.zeros(_BINS, dtype=np.int64)
@@ -154,6 +153,7 @@ class Followed:
         self._pauses = 0
         self._drift_now = self._leak_now = 0.0
         self._begun = clock()
+        self._sum_at = self._begun + _FIRST_SUM_S
         # The present block: an end, and then of each step when it had its batch and when it ended. So two
         # calls of one kind are all that a turn of a loop takes.
         self._ends, self._wait_s = [self._begun], 0.0
@@ -174,12 +174,9 @@ class Followed:
         if not self._pauses:
             self.restart_step()
 
-    def restart_step(self) -> None:
-        """Begin the present step anew."""
-        self.restart_step_at(self._clock())
-
-    def restart_step_at(self, begun: float) -> None:
-        """Let the present step begin at a time since the last one ended: what was before belongs to none."""
+    def restart_step(self, begun: float | None = None) -> None:
+        """Begin the present step anew, now or since the last one ended: what was before belongs to none."""
+        begun = self._clock() if begun is None else begun
         self._ends += (math.nan, math.nan, begun, begun)
 
     def findings(self) -> RunFindings | None:
@@ -189,8 +186,6 @@ class Followed:
         if not (self.blocks or self._unsummed):
             self._block_steps = len(self._ends) // 2
         self._close()
-        self._sum_up()
-        self._end_trace(0)
         blocks = self.blocks
         if not blocks:
             return None
@@ -238,12 +233,13 @@ class Followed:
                 self._reach_due()
 
     def add_wait(self, seconds: float) -> None:
-        """Add a wait for data to the present block."""
+        """Add a wait for data to the present step."""
         self._wait_s += seconds
 
     def end_step(self) -> None:
         """End a step, and a block with the last one of it."""
-        self._ends += (self._ends[-1], self._clock())
+        self._ends += (self._ends[-1] + self._wait_s, self._clock())
+        self._wait_s = 0.0
         if len(self._ends) > self._due:
             self._reach_due()
 
@@ -279,24 +275,22 @@ class Followed:
         ends = moments[::2]
         times = np.diff(ends)
         times = times[times > 0]
-        waited_s = self._wait_s - self._seen_wait_s + float(np.nansum(moments[1::2] - ends[:-1]))
-        self._seen, self._seen_wait_s = len(self._ends) - 1, self._wait_s
         if len(times):
             self._until_look = look(
                 Look(
-                    steps=self._steps + self._kept_steps + self._seen // 2,
+                    steps=self._steps + self._kept_steps + len(self._ends) // 2,
                     ends=ends,
                     step_s=float(np.median(times)),
                     median_s=statistics.median(one.median_s for one in self.blocks) if self.blocks else None,
-                    wait=waited_s / float(times.sum()),
+                    wait=float(np.nansum(moments[1::2] - ends[:-1]) / times.sum()),
                     drift=self._drift_now,
                     leak=self._leak_now,
                     cost_s=self._look_s,
                 )
             )
             self._look_s = self._clock() - begun
-            self.restart_step()
-            self._seen = len(self._ends) - 1
+        self.restart_step()
+        self._seen = len(self._ends) - 1
 
     def _end_block(self) -> None:
         """End a block, or make blocks longer."""
@@ -321,31 +315,33 @@ class Followed:
         else:
             begun, self._kept_steps = self._kept_steps, self._kept_steps + len(times)
             self._kept[begun : self._kept_steps] = array("d", times)
-            self._unsummed.append((self._kept_steps, self._wait_s + math.fsum(waits), self._memory()))
-            if self._pays_to_sum_up():
+            self._unsummed.append((self._kept_steps, math.fsum(waits), self._memory()))
+            if self._has_ended:
+                self._sum_up()
+            elif self._pays_to_sum_up():
+                begun_s = self._clock()
                 self._sum_up()
                 self._suspect()
+                self._sum_at = begun_s + (self._clock() - begun_s) / MOST_SHARE
         self._until_look -= (len(ends) - 1 - self._seen) // 2
-        self._seen, self._seen_wait_s, self._wait_s = 0, 0.0, 0.0
+        self._seen = 0
         ends[:] = (self._clock(),)
 
     def _pays_to_sum_up(self) -> bool:
-        is_full = self._kept_steps + self._block_steps > _MOST_KEPT
-        if is_full or self._ends[-1] - self._summed_at >= self._apart_s:
-            return True
-        (_, _, first), (_, _, last) = self._unsummed[0], self._unsummed[-1]
-        is_early = not self.blocks and len(self._unsummed) >= _FEWEST_BLOCKS
-        return is_early and (self._look is not None or sum(last) - sum(first) >= _LEAST_LEAK)
+        is_due = self._ends[-1] >= self._sum_at or self._kept_steps + self._block_steps > _MOST_KEPT
+        if is_due or self.blocks or len(self._unsummed) < _FEWEST_BLOCKS:
+            return is_due
+        (_, _, first), *_, (_, _, last) = self._unsummed
+        return self._look is not None or sum(last) - sum(first) >= _LEAST_LEAK
 
     def _sum_up(self) -> None:
         """Sum up the blocks that have ended."""
-        begun, start = self._clock(), 0
+        start = 0
         for stop, waited_s, memory in self._unsummed:
             if stop > start:
                 self._add_steps(np.sort(self._kept[start:stop]), waited_s, memory)
             start = stop
-        self._unsummed, self._kept_steps, self._summed_at = [], 0, self._clock()
-        self._apart_s = (self._summed_at - begun) / MOST_SHARE
+        self._unsummed, self._kept_steps = [], 0
 
     def _add_steps(self, times: FloatArray, waited_s: float, memory: tuple[float, float]) -> None:
         """Add the sorted times of steps to the run, and a block of them where there are enough."""
@@ -388,8 +384,6 @@ class Followed:
 
     def _end_trace(self, steps: int) -> None:
         """Note the own line that made most of what was made in the traced steps and is alive after them."""
-        if not self._traced:
-            return
         self._traced = 0
         sizes: Counter[str] = Counter()
         try:
@@ -534,7 +528,7 @@ class WholeSteps:
             self._is_fresh = False
             followed = self._steps.followed
             if followed is not None and self._from:
-                followed.restart_step_at(self._from)
+                followed.restart_step(self._from)
                 followed.add_wait(self._waited_s)
         self._steps.end_step()
 
@@ -632,7 +626,7 @@ class WholeSteps:
             if self._unit.loader:
                 self._is_fresh = False
                 if self._steps.followed is not None:
-                    self._steps.followed.restart_step_at(begun)
+                    self._steps.followed.restart_step(begun)
             return
         if self._unit.loader and not is_new:
             self._steps.end_step()
