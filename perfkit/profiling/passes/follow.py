@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations, islice, pairwise
-from operator import length_hint, sub
+from operator import length_hint
 from threading import get_ident
 from typing import Any, Protocol, TypeVar
 
@@ -136,9 +136,9 @@ class Followed:
         self._seen, self._look_s = 0, 0.0
         self._own, self._clock, self._memory = own, clock, memory or memory_now
         self._has_ended = False
-        # The steps of blocks that are not summed up; where each block ends among them, its wait and memory.
-        self._kept, self._kept_steps = array("d", bytes(8 * _MOST_KEPT)), 0
-        self._unsummed: list[tuple[int, float, tuple[float, float]]] = []
+        # The moments of blocks that are not summed up; where each block ends among them, and its memory.
+        self._kept, self._kept_now = array("d", bytes(16 * _MOST_KEPT)), 0
+        self._unsummed: list[tuple[int, tuple[float, float]]] = []
         self.blocks: list[Block] = []
         self.leak_line = ""
         self._bins = np.zeros(_BINS, dtype=np.int64)
@@ -278,7 +278,7 @@ class Followed:
         if len(times):
             self._until_look = look(
                 Look(
-                    steps=self._steps + self._kept_steps + len(self._ends) // 2,
+                    steps=self._steps + (self._kept_now + len(self._ends)) // 2,
                     ends=ends,
                     step_s=float(np.median(times)),
                     median_s=statistics.median(one.median_s for one in self.blocks) if self.blocks else None,
@@ -302,20 +302,18 @@ class Followed:
 
     def _close(self) -> None:
         """End a block; sum up all that have ended where that pays."""
-        # Plain Python: pages of NumPy's code that nobody used for seconds can take longer than all this.
         ends = self._ends
-        times = [one for one in map(sub, ends[2::2], ends[::2]) if one > 0]
-        waits = [one for one in map(sub, ends[1::2], ends[::2]) if one > 0]
         if self._traced:
-            self._end_trace(len(times))
             # Tracing slowed these steps: they count as the others on average.
-            more = 1 + len(times) / self._steps
-            self._steps += len(times)
+            steps = int(np.count_nonzero(np.diff(ends[::2]) > 0))
+            self._end_trace(steps)
+            more = 1 + steps / self._steps
+            self._steps += steps
             self._seconds, self._waited_s = self._seconds * more, self._waited_s * more
         else:
-            begun, self._kept_steps = self._kept_steps, self._kept_steps + len(times)
-            self._kept[begun : self._kept_steps] = array("d", times)
-            self._unsummed.append((self._kept_steps, math.fsum(waits), self._memory()))
+            begun, self._kept_now = self._kept_now, self._kept_now + len(ends)
+            self._kept[begun : self._kept_now] = array("d", ends)
+            self._unsummed.append((self._kept_now, self._memory()))
             if self._has_ended:
                 self._sum_up()
             elif self._pays_to_sum_up():
@@ -328,20 +326,23 @@ class Followed:
         ends[:] = (self._clock(),)
 
     def _pays_to_sum_up(self) -> bool:
-        is_due = self._ends[-1] >= self._sum_at or self._kept_steps + self._block_steps > _MOST_KEPT
-        if is_due or self.blocks or len(self._unsummed) < _FEWEST_BLOCKS:
-            return is_due
-        (_, _, first), *_, (_, _, last) = self._unsummed
+        is_full = self._kept_now + 3 * self._block_steps > len(self._kept)
+        if is_full or self.blocks or len(self._unsummed) < _FEWEST_BLOCKS:
+            return is_full or self._ends[-1] >= self._sum_at
+        (_, first), *_, (_, last) = self._unsummed
         return self._look is not None or sum(last) - sum(first) >= _LEAST_LEAK
 
     def _sum_up(self) -> None:
         """Sum up the blocks that have ended."""
         start = 0
-        for stop, waited_s, memory in self._unsummed:
-            if stop > start:
-                self._add_steps(np.sort(self._kept[start:stop]), waited_s, memory)
+        for stop, memory in self._unsummed:
+            moments = np.array(self._kept[start:stop])
+            times, waits = moments[2::2] - moments[:-2:2], moments[1::2] - moments[:-1:2]
+            times = np.sort(times[times > 0])
+            if len(times):
+                self._add_steps(times, float(np.nansum(waits)), memory)
             start = stop
-        self._unsummed, self._kept_steps = [], 0
+        self._unsummed, self._kept_now = [], 0
 
     def _add_steps(self, times: FloatArray, waited_s: float, memory: tuple[float, float]) -> None:
         """Add the sorted times of steps to the run, and a block of them where there are enough."""
