@@ -7,7 +7,7 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -94,7 +94,9 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
                 followed, begun = self._record.followed, clock()
                 if followed is not None and self._each_turn:
                     # Where each turn was a step, it goes on to be one, and nothing needs to notice updates.
-                    yield followed.turns(batches)
+                    # A loader that is its own iterator may begin anew when it is asked for one again.
+                    is_safe = batches is not loader and hasattr(batches, "__iter__")
+                    yield followed.turns(batches if is_safe else map(next, repeat(batches)))
                     return
                 try:
                     batch = next(batches)
