@@ -18,7 +18,7 @@ import numpy as np
 from perfkit.agent.counters.interventions import Patches, undone_in_forks
 from perfkit.agent.counters.torch_adapter import backward_entries, read_compilation
 from perfkit.profiling.passes.balance import COLLECTIVES, Moment, choose_clock
-from perfkit.profiling.passes.follow import MOST_SHARE, FloatArray, Look
+from perfkit.profiling.passes.follow import FloatArray, Look
 from perfkit.profiling.passes.training import store_of_ranks
 
 # So many steps are watched at a time, at least so many seconds apart.
@@ -161,13 +161,12 @@ class RankWaits:
             self._on_slow(_together(row, of=_IN_A_ROW))
 
 
-def steps_apart(look: Look, before: int) -> int:
+def steps_apart(look: Look, before: int, *, least_s: float = 0.0) -> int:
     """Return after how many steps a run is to be looked at again, at most some times as many as before.
 
-    The first steps may be far shorter than all others; looks take a bounded share of them.
+    The first steps may be far shorter than all others.
     """
-    apart_s = max(EVERY_S, look.cost_s / MOST_SHARE)
-    return min(math.ceil(apart_s / look.step_s), _MOST_TIMES * before)
+    return min(math.ceil(max(EVERY_S, least_s) / look.step_s), _MOST_TIMES * before)
 
 
 class _Watch:
