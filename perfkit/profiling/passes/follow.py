@@ -97,10 +97,9 @@ class RunFindings:
 class Look:
     """A moment of a run: its latest steps, which have their ``ends``, beside all ``steps`` before.
 
-    Those of a block that has ended are left out. ``median_s`` is that of all blocks, None before the first;
-    an end after a pause follows a NaN. ``drift`` is
-    a share in 10,000 steps, ``leak`` bytes a step, as they were found at the last search for them. The look
-    before this one took ``cost_s``.
+    Those of a block that has ended are left out, and an end after a pause follows a NaN. ``median_s`` is that
+    of the blocks that are summed up, None before the first. ``drift`` is a share in 10,000 steps, ``leak``
+    bytes a step, as they were found at the last search for them. The look before this one took ``cost_s``.
     """
 
     steps: int
@@ -137,7 +136,7 @@ class Followed:
         self._own, self._clock, self._memory = own, clock, memory or memory_now
         self._has_ended = False
         # The moments of blocks that are not summed up; where each block ends among them, and its memory.
-        self._kept, self._kept_now = array("d", bytes(16 * _MOST_KEPT)), 0
+        self._kept, self._kept_until = array("d", bytes(16 * _MOST_KEPT)), 0
         self._unsummed: list[tuple[int, tuple[float, float]]] = []
         self.blocks: list[Block] = []
         self.leak_line = ""
@@ -154,14 +153,14 @@ class Followed:
         self._drift_now = self._leak_now = 0.0
         self._begun = clock()
         self._sum_at = self._begun + _FIRST_SUM_S
-        # The present block: an end, and then of each step when it had its batch and when it ended. So two
-        # calls of one kind are all that a turn of a loop takes.
-        self._ends, self._wait_s = [self._begun], 0.0
+        # Those of the present block: an end, and then when each step had its batch and when it ended. So a
+        # turn of a loop takes two calls of one kind, and no sum.
+        self._moments, self._wait_s = [self._begun], 0.0
         self._set_due()
 
     @property
     def steps(self) -> int:
-        """The steps of all blocks that have ended."""
+        """The steps of all blocks that are summed up."""
         return self._steps
 
     def pause(self) -> None:
@@ -177,14 +176,14 @@ class Followed:
     def restart_step(self, begun: float | None = None) -> None:
         """Begin the present step anew, now or since the last one ended: what was before belongs to none."""
         begun = self._clock() if begun is None else begun
-        self._ends += (math.nan, math.nan, begun, begun)
+        self._moments += (math.nan, math.nan, begun, begun)
 
     def findings(self) -> RunFindings | None:
         """Return what the run gave, None of a short one; no step is followed from then on."""
         self.end()
         over = self._clock()
         if not (self.blocks or self._unsummed):
-            self._block_steps = len(self._ends) // 2
+            self._block_steps = len(self._moments) // 2
         self._close()
         blocks = self.blocks
         if not blocks:
@@ -214,13 +213,13 @@ class Followed:
 
         Little is done in a turn, since the step has left the caches to others: a call would double its cost.
         """
-        clock, add = self._clock, self._ends.append
+        clock, add = self._clock, self._moments.append
         # The empty part is begun when the batches are over, after which none may be asked for.
         parts = iter((batches, ()))
         batches = chain.from_iterable(parts)
         while length_hint(parts):
             try:
-                for batch in islice(batches, max((self._due - len(self._ends)) // 2 + 1, 1)):
+                for batch in islice(batches, max((self._due - len(self._moments)) // 2 + 1, 1)):
                     add(clock())
                     yield batch
                     add(clock())
@@ -229,7 +228,7 @@ class Followed:
                 raise
             if self._has_ended:
                 yield from batches
-            elif len(self._ends) > self._due:
+            elif len(self._moments) > self._due:
                 self._reach_due()
 
     def add_wait(self, seconds: float) -> None:
@@ -238,9 +237,9 @@ class Followed:
 
     def end_step(self) -> None:
         """End a step, and a block with the last one of it."""
-        self._ends += (self._ends[-1] + self._wait_s, self._clock())
+        self._moments += (self._moments[-1] + self._wait_s, self._clock())
         self._wait_s = 0.0
-        if len(self._ends) > self._due:
+        if len(self._moments) > self._due:
             self._reach_due()
 
     def end(self) -> None:
@@ -254,31 +253,31 @@ class Followed:
     def _reach_due(self) -> None:
         """Look at the latest steps, and end a block that is full."""
         try:
-            if self._look is not None and len(self._ends) > self._seen + 2 * self._until_look:
+            if self._look is not None and len(self._moments) > self._seen + 2 * self._until_look:
                 self._take_look(self._look)
-            if len(self._ends) > 2 * self._block_steps:
+            if len(self._moments) > 2 * self._block_steps:
                 self._end_block()
-            elif 0 < 2 * self._traced < len(self._ends):
+            elif 0 < 2 * self._traced < len(self._moments):
                 self._traced *= 2
-                if self._ends[-1] - self._ends[0] > _TRACED_SHARE * self._seconds:
+                if self._moments[-1] - self._moments[0] > _TRACED_SHARE * self._seconds:
                     self._close()
             self._set_due()
         except Exception as error:
-            del self._ends[1:]
+            del self._moments[1:]
             if self._failed is None:
                 raise
             self._failed(error)
 
     def _take_look(self, look: Callable[[Look], int]) -> None:
         begun = self._clock()
-        moments = np.array(self._ends[self._seen :])
+        moments = np.array(self._moments[self._seen :])
         ends = moments[::2]
         times = np.diff(ends)
         times = times[times > 0]
         if len(times):
             self._until_look = look(
                 Look(
-                    steps=self._steps + (self._kept_now + len(self._ends)) // 2,
+                    steps=self._steps + (self._kept_until + len(self._moments)) // 2,
                     ends=ends,
                     step_s=float(np.median(times)),
                     median_s=statistics.median(one.median_s for one in self.blocks) if self.blocks else None,
@@ -290,30 +289,30 @@ class Followed:
             )
             self._look_s = self._clock() - begun
         self.restart_step()
-        self._seen = len(self._ends) - 1
+        self._seen = len(self._moments) - 1
 
     def _end_block(self) -> None:
         """End a block, or make blocks longer."""
-        too_often = not (self._steps or self._unsummed) and self._ends[-1] - self._ends[0] < _LEAST_BLOCK_S
-        if too_often and self._block_steps < _MOST_STEPS:
+        is_first, took_s = not (self._steps or self._unsummed), self._moments[-1] - self._moments[0]
+        if is_first and took_s < _LEAST_BLOCK_S and self._block_steps < _MOST_STEPS:
             self._block_steps *= 2
         else:
             self._close()
 
     def _close(self) -> None:
         """End a block; sum up all that have ended where that pays."""
-        ends = self._ends
+        moments = self._moments
         if self._traced:
             # Tracing slowed these steps: they count as the others on average.
-            steps = int(np.count_nonzero(np.diff(ends[::2]) > 0))
+            steps = int(np.count_nonzero(np.diff(moments[::2]) > 0))
             self._end_trace(steps)
             more = 1 + steps / self._steps
             self._steps += steps
             self._seconds, self._waited_s = self._seconds * more, self._waited_s * more
         else:
-            begun, self._kept_now = self._kept_now, self._kept_now + len(ends)
-            self._kept[begun : self._kept_now] = array("d", ends)
-            self._unsummed.append((self._kept_now, self._memory()))
+            begun, self._kept_until = self._kept_until, self._kept_until + len(moments)
+            self._kept[begun : self._kept_until] = array("d", moments)
+            self._unsummed.append((self._kept_until, self._memory()))
             if self._has_ended:
                 self._sum_up()
             elif self._pays_to_sum_up():
@@ -321,14 +320,14 @@ class Followed:
                 self._sum_up()
                 self._suspect()
                 self._sum_at = begun_s + (self._clock() - begun_s) / MOST_SHARE
-        self._until_look -= (len(ends) - 1 - self._seen) // 2
+        self._until_look -= (len(moments) - 1 - self._seen) // 2
         self._seen = 0
-        ends[:] = (self._clock(),)
+        moments[:] = (self._clock(),)
 
     def _pays_to_sum_up(self) -> bool:
-        is_full = self._kept_now + 3 * self._block_steps > len(self._kept)
+        is_full = self._kept_until + 3 * self._block_steps > len(self._kept)
         if is_full or self.blocks or len(self._unsummed) < _FEWEST_BLOCKS:
-            return is_full or self._ends[-1] >= self._sum_at
+            return is_full or self._moments[-1] >= self._sum_at
         (_, first), *_, (_, last) = self._unsummed
         return self._look is not None or sum(last) - sum(first) >= _LEAST_LEAK
 
@@ -342,7 +341,7 @@ class Followed:
             if len(times):
                 self._add_steps(times, float(np.nansum(waits)), memory)
             start = stop
-        self._unsummed, self._kept_now = [], 0
+        self._unsummed, self._kept_until = [], 0
 
     def _add_steps(self, times: FloatArray, waited_s: float, memory: tuple[float, float]) -> None:
         """Add the sorted times of steps to the run, and a block of them where there are enough."""
