@@ -41,7 +41,7 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
     ``run.step()`` at the end of each. What runs between two loops, or ``with run.pause():``, belongs to no
     step, and neither do evaluations, rollouts and checkpoints. After ``warmup`` steps, ``steps`` are timed,
     ``balance`` others are watched by turns with these, phase by phase, and with ``counts`` three are counted;
-    then all is filed. Every later step is timed too, at less than a microsecond each: a few rows are filed
+    then all is filed. Every later step is timed too, at 0.5 to 2 us each: a few rows are filed
     when the program ends, or by ``finish()``, and lasting changes, drift and leaks are named.
 
     An ``Accelerator`` gives its rank, its precision and its accumulation. These, the batch's size and what
