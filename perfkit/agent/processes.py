@@ -22,6 +22,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _TRIED_BYTES = 64 << 20
 _TRIED_EVERY = 1 << 16
 _ORPHANED = 1
+_STATM_BYTES = 256
 _RESET_PEAK = "5"
 
 
@@ -131,7 +132,12 @@ def take_peak(pid: int | str) -> int | None:
 def resident_now() -> int:
     """Return the resident size of this process in bytes, 0 where that is not known."""
     with contextlib.suppress(OSError):
-        return int(Path("/proc/self/statm").read_bytes().split()[1]) * resource.getpagesize()
+        statm = os.open("/proc/self/statm", os.O_RDONLY)
+        try:
+            # A path and a file object would take five times as long.
+            return int(os.read(statm, _STATM_BYTES).split()[1]) * resource.getpagesize()
+        finally:
+            os.close(statm)
     return 0
 
 

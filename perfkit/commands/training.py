@@ -34,7 +34,7 @@ from perfkit.model import (
 )
 from perfkit.model.counters import count_outcomes
 from perfkit.model.readings import RESIDUAL, phase_title
-from perfkit.profiling.passes.follow import DRIFT_STEPS, Followed, Look, RunFindings
+from perfkit.profiling.passes.follow import DRIFT_STEPS, MOST_SHARE, Followed, Look, RunFindings
 from perfkit.profiling.passes.periods import BatchWork, work_of
 from perfkit.profiling.passes.rank_waits import RankWaits, SlowRank, steps_apart
 from perfkit.profiling.passes.target_code import OwnCode, find_own_code
@@ -236,7 +236,7 @@ class TrainingRecord:
     def _look(self, look: Look) -> int:
         """Show where the run is, and compare the ranks; return after how many steps to do so again."""
         is_watched = self._waits is not None and self._waits.is_watching
-        self._apart = steps_apart(look, self._apart)
+        self._apart = steps_apart(look, self._apart, least_s=look.cost_s / MOST_SHARE)
         until = self._apart if self._waits is None else self._waits.look(look)
         now = time.monotonic()
         if not (self._rank or is_watched) and now - self._shown_at >= _SHOWN_EVERY_S:

@@ -7,6 +7,7 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain, repeat
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -40,7 +41,7 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
     ``run.step()`` at the end of each. What runs between two loops, or ``with run.pause():``, belongs to no
     step, and neither do evaluations, rollouts and checkpoints. After ``warmup`` steps, ``steps`` are timed,
     ``balance`` others are watched by turns with these, phase by phase, and with ``counts`` three are counted;
-    then all is filed. Every later step is timed too, at less than a microsecond each: a few rows are filed
+    then all is filed. Every later step is timed too, at 0.5 to 2 us each: a few rows are filed
     when the program ends, or by ``finish()``, and lasting changes, drift and leaks are named.
 
     An ``Accelerator`` gives its rank, its precision and its accumulation. These, the batch's size and what
@@ -80,6 +81,10 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
 
     def __call__(self, loader: Iterable[Batch]) -> Iterator[Batch]:
         """Yield the batches of a loader; each turn of the loop in which an optimizer stepped ends a step."""
+        # What is chained passes through no further generator, which each later turn would pay for.
+        return chain.from_iterable(self._turns_of(loader))
+
+    def _turns_of(self, loader: Iterable[Batch]) -> Iterator[Iterable[Batch]]:
         if self._begun:
             self._record.resume()
         self._begin()
@@ -89,9 +94,10 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
                 followed, begun = self._record.followed, clock()
                 if followed is not None and self._each_turn:
                     # Where each turn was a step, it goes on to be one, and nothing needs to notice updates.
-                    if (yield from followed.turns(batches)):
-                        return
-                    continue
+                    # A loader that is its own iterator may begin anew when it is asked for one again.
+                    is_safe = batches is not loader and hasattr(batches, "__iter__")
+                    yield followed.turns(batches if is_safe else map(next, repeat(batches)))
+                    return
                 try:
                     batch = next(batches)
                 except StopIteration:
@@ -102,7 +108,7 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
                 else:
                     followed.add_wait(clock() - begun)
                 try:
-                    yield batch
+                    yield (batch,)
                 finally:
                     self._end_turn()
         finally:

@@ -185,6 +185,39 @@ def test_a_loop_that_is_left_early_ends_its_last_step() -> None:
     assert 3 == len(_rows()["step_time"].outcome.values)
 
 
+class Epochs:
+    """A loader that is its own iterator: it begins anew when asked for one and after its last."""
+
+    def __init__(self, batches: int) -> None:
+        self.batches, self.given = batches, 0
+
+    def __iter__(self) -> Epochs:
+        self.given = 0
+        return self
+
+    def __next__(self) -> int:
+        self.given += 1
+        if self.given > self.batches:
+            self.given = 0
+            raise StopIteration
+        return self.given
+
+
+@pytest.mark.usefixtures("project")
+def test_every_later_batch_comes_once_and_a_loop_that_is_left_ends_its_step() -> None:
+    run, loop, given = perfkit.training("net", warmup=0, steps=3, balance=0), Loop(), []
+    for last in (None, 30, None):
+        for batch in run(Epochs(40)):
+            given.append(batch)
+            loop.optimizers[0].step()
+            if batch == last:
+                break
+    run.finish()
+
+    assert [*range(1, 41), *range(1, 31), *range(1, 41)] == given
+    assert re.match("107 steps after that", str(_rows()["all_steps"].outcome.message))
+
+
 def test_uncommitted_changes_are_reported(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "pyproject.toml").write_text("# changed\n")
     with perfkit.training("net", warmup=0, steps=3, balance=0) as run:

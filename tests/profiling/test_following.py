@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from perfkit.profiling.passes.follow import BLOCK_STEPS, MOST_BLOCKS, Followed
+from perfkit.profiling.passes.follow import BLOCK_STEPS, MOST_BLOCKS, MOST_SHARE, Followed
 from perfkit.profiling.passes.target_code import OwnCode
 
 STUDY = Path(__file__).parents[2] / "benchmarks" / "training"
@@ -69,6 +70,27 @@ def test_tracing_a_leak_takes_few_of_the_steps_that_it_slows_and_is_no_part_of_t
     assert 0.001 == pytest.approx(found.seconds / found.steps)
     assert 0.001 == pytest.approx(found.quantiles_s[2], rel=0.03)
     assert 40_000 == found.steps
+
+
+def test_summing_up_takes_a_bounded_share_of_a_run_and_leaves_out_no_step() -> None:
+    moments = itertools.count()
+    # Each reading of this clock takes 1 ms, and so each time that blocks are summed up.
+    followed = Followed(
+        OwnCode(root=Path()),
+        clock=lambda: 0.001 * next(moments),
+        memory=lambda: (0.0, 0.0),
+        look=lambda _: 1 << 40,
+    )
+    seen = set()
+    for _ in range(60_000):
+        followed.end_step()
+        seen.add(followed.steps)
+
+    found = followed.findings()
+    assert found is not None
+    assert 60_000 == found.steps
+    assert 30 == len(found.blocks)
+    assert 1 < len(seen) <= MOST_SHARE * 60 / 0.001
 
 
 def test_memory_is_bounded_and_pauses_belong_to_no_step() -> None:

@@ -9,10 +9,12 @@ import statistics
 import time
 import tracemalloc
 import weakref
+from array import array
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import chain, combinations, islice, pairwise
+from operator import length_hint
 from threading import get_ident
 from typing import Any, Protocol, TypeVar
 
@@ -36,6 +38,10 @@ FloatArray = npt.NDArray[np.float64]
 # many blocks, each two become one.
 BLOCK_STEPS, MOST_BLOCKS = 500, 512
 _MOST_STEPS, _LEAST_BLOCK_S = 4 * BLOCK_STEPS, 2.0
+# Summing up and looking take at most this share of a run. Code that has not run for seconds can be a hundred
+# times as slow, so blocks are summed up together: first after so many seconds, or early where memory grows or
+# somebody looks, and whenever so many steps are kept.
+MOST_SHARE, _FIRST_SUM_S, _MOST_KEPT = 0.0003, 200.0, 200_000
 # Frames of an allocation that is traced: an own line is rarely further from it. Tracing can make a step a
 # hundred times as long, so it ends when a look, after so many steps and then twice as many, finds that it has
 # taken this share of the run.
@@ -91,9 +97,9 @@ class RunFindings:
 class Look:
     """A moment of a run: its latest steps, which have their ``ends``, beside all ``steps`` before.
 
-    Those of a block that has ended are left out. ``median_s`` is that of all blocks, None before the first;
-    an end after a pause follows a NaN. ``drift`` is
-    a share in 10,000 steps, ``leak`` bytes a step, as they were found at the last search for them.
+    Those of a block that has ended are left out, and an end after a pause follows a NaN. ``median_s`` is that
+    of the blocks that are summed up, None before the first. ``drift`` is a share in 10,000 steps, ``leak``
+    bytes a step, as they were found at the last search for them. The look before this one took ``cost_s``.
     """
 
     steps: int
@@ -103,10 +109,11 @@ class Look:
     wait: float
     drift: float
     leak: float
+    cost_s: float
 
 
 class Followed:
-    """Follows the ends of steps: ``end_step`` reads the clock, and a block of them is summed up at once.
+    """Follows the ends of steps: ``end_step`` reads the clock, and many blocks of them are summed up at once.
 
     ``failed`` is called with an error of a block. ``look`` is called after ``until_look`` steps, and returns
     after how many it is to be called again.
@@ -123,12 +130,14 @@ class Followed:
         until_look: int = BLOCK_STEPS,
     ) -> None:
         self._failed = failed
-        # The ends and waits that the last look has seen, and the number of ends at which something is due.
+        # The last end that the last look has seen, and how long it took.
         self._look, self._until_look = look, until_look
-        self._seen, self._seen_waits = 0, 0
+        self._seen, self._look_s = 0, 0.0
         self._own, self._clock, self._memory = own, clock, memory or memory_now
-        self._waits: list[float] = []
         self._has_ended = False
+        # The moments of blocks that are not summed up; where each block ends among them, and its memory.
+        self._kept, self._kept_until = array("d", bytes(16 * _MOST_KEPT)), 0
+        self._unsummed: list[tuple[int, tuple[float, float]]] = []
         self.blocks: list[Block] = []
         self.leak_line = ""
         self._bins = np.zeros(_BINS, dtype=np.int64)
@@ -143,12 +152,15 @@ class Followed:
         self._pauses = 0
         self._drift_now = self._leak_now = 0.0
         self._begun = clock()
-        self._ends = [self._begun]
+        self._sum_at = self._begun + _FIRST_SUM_S
+        # Those of the present block: an end, and then when each step had its batch and when it ended. So a
+        # turn of a loop takes two calls of one kind, and no sum.
+        self._moments, self._wait_s = [self._begun], 0.0
         self._set_due()
 
     @property
     def steps(self) -> int:
-        """The steps of all blocks that have ended."""
+        """The steps of all blocks that are summed up."""
         return self._steps
 
     def pause(self) -> None:
@@ -161,22 +173,18 @@ class Followed:
         if not self._pauses:
             self.restart_step()
 
-    def restart_step(self) -> None:
-        """Begin the present step anew."""
-        self.restart_step_at(self._clock())
-
-    def restart_step_at(self, begun: float) -> None:
-        """Let the present step begin at a time since the last one ended: what was before belongs to none."""
-        self._ends += (math.nan, begun)
+    def restart_step(self, begun: float | None = None) -> None:
+        """Begin the present step anew, now or since the last one ended: what was before belongs to none."""
+        begun = self._clock() if begun is None else begun
+        self._moments += (math.nan, math.nan, begun, begun)
 
     def findings(self) -> RunFindings | None:
         """Return what the run gave, None of a short one; no step is followed from then on."""
         self.end()
         over = self._clock()
-        if not self.blocks:
-            self._block_steps = len(self._ends) - 1
+        if not (self.blocks or self._unsummed):
+            self._block_steps = len(self._moments) // 2
         self._close()
-        self._end_trace(0)
         blocks = self.blocks
         if not blocks:
             return None
@@ -200,40 +208,38 @@ class Followed:
             changes=tuple((one.place * size, one.ratio) for one in find_steps(medians)),
         )
 
-    def turns(self, batches: Iterator[Batch]) -> Generator[Batch, None, bool]:
-        """Yield batches, each of which is a step; return whether they are over, or ``end`` was called.
+    def turns(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Yield batches, each of which is a step until ``end`` is called.
 
         Little is done in a turn, since the step has left the caches to others: a call would double its cost.
         """
-        clock, ends, waits, most = self._clock, self._ends, self._waits, self._due
-        add_end, add_wait = ends.append, waits.append
-        begun = clock()
-        try:
-            while True:
-                try:
-                    batch = next(batches)
-                except StopIteration:
-                    return True
-                add_wait(clock() - begun)
-                yield batch
-                add_end(begun := clock())
-                if len(ends) > most:
-                    if self._has_ended:
-                        return False
-                    self._reach_due()
-                    begun, most = clock(), self._due
-        except GeneratorExit:
-            self.end_step()
-            raise
+        clock, add = self._clock, self._moments.append
+        # The empty part is begun when the batches are over, after which none may be asked for.
+        parts = iter((batches, ()))
+        batches = chain.from_iterable(parts)
+        while length_hint(parts):
+            try:
+                for batch in islice(batches, max((self._due - len(self._moments)) // 2 + 1, 1)):
+                    add(clock())
+                    yield batch
+                    add(clock())
+            except GeneratorExit:
+                add(clock())
+                raise
+            if self._has_ended:
+                yield from batches
+            elif len(self._moments) > self._due:
+                self._reach_due()
 
     def add_wait(self, seconds: float) -> None:
-        """Add a wait for data to the present block."""
-        self._waits.append(seconds)
+        """Add a wait for data to the present step."""
+        self._wait_s += seconds
 
     def end_step(self) -> None:
         """End a step, and a block with the last one of it."""
-        self._ends.append(self._clock())
-        if len(self._ends) > self._due:
+        self._moments += (self._moments[-1] + self._wait_s, self._clock())
+        self._wait_s = 0.0
+        if len(self._moments) > self._due:
             self._reach_due()
 
     def end(self) -> None:
@@ -241,81 +247,103 @@ class Followed:
         self._has_ended = True
 
     def _set_due(self) -> None:
-        look = self._block_steps if self._look is None else self._seen + self._until_look
-        self._due = min(self._block_steps, look, self._traced or look)
+        look = self._block_steps if self._look is None else self._seen // 2 + self._until_look
+        self._due = 2 * min(self._block_steps, look, self._traced or look)
 
     def _reach_due(self) -> None:
         """Look at the latest steps, and end a block that is full."""
         try:
-            if self._look is not None and len(self._ends) > self._seen + self._until_look:
+            if self._look is not None and len(self._moments) > self._seen + 2 * self._until_look:
                 self._take_look(self._look)
-            if len(self._ends) > self._block_steps:
+            if len(self._moments) > 2 * self._block_steps:
                 self._end_block()
-            elif 0 < self._traced < len(self._ends):
+            elif 0 < 2 * self._traced < len(self._moments):
                 self._traced *= 2
-                if self._ends[-1] - self._ends[0] > _TRACED_SHARE * self._seconds:
+                if self._moments[-1] - self._moments[0] > _TRACED_SHARE * self._seconds:
                     self._close()
             self._set_due()
         except Exception as error:
-            self._ends.clear()
-            self._waits.clear()
+            del self._moments[1:]
             if self._failed is None:
                 raise
             self._failed(error)
 
     def _take_look(self, look: Callable[[Look], int]) -> None:
-        ends = np.array(self._ends[self._seen :])
+        begun = self._clock()
+        moments = np.array(self._moments[self._seen :])
+        ends = moments[::2]
         times = np.diff(ends)
         times = times[times > 0]
-        waited_s = math.fsum(self._waits[self._seen_waits :])
-        self._seen, self._seen_waits = len(self._ends) - 1, len(self._waits)
         if len(times):
             self._until_look = look(
                 Look(
-                    steps=self._steps + self._seen,
+                    steps=self._steps + (self._kept_until + len(self._moments)) // 2,
                     ends=ends,
                     step_s=float(np.median(times)),
                     median_s=statistics.median(one.median_s for one in self.blocks) if self.blocks else None,
-                    wait=waited_s / float(times.sum()),
+                    wait=float(np.nansum(moments[1::2] - ends[:-1]) / times.sum()),
                     drift=self._drift_now,
                     leak=self._leak_now,
+                    cost_s=self._look_s,
                 )
             )
+            self._look_s = self._clock() - begun
+        self.restart_step()
+        self._seen = len(self._moments) - 1
 
     def _end_block(self) -> None:
-        """Sum up the steps since the last block, or make blocks longer."""
-        too_often = not self._steps and self._ends[-1] - self._ends[0] < _LEAST_BLOCK_S
-        if too_often and self._block_steps < _MOST_STEPS:
+        """End a block, or make blocks longer."""
+        is_first, took_s = not (self._steps or self._unsummed), self._moments[-1] - self._moments[0]
+        if is_first and took_s < _LEAST_BLOCK_S and self._block_steps < _MOST_STEPS:
             self._block_steps *= 2
         else:
             self._close()
 
     def _close(self) -> None:
-        """Sum up the steps since the last block."""
-        # Few and plain calls: what runs once in 500 steps finds all caches cold.
-        ends = np.array(self._ends)
-        times = ends[1:] - ends[:-1]
-        times = times[times > 0]
-        times.sort()
-        last, waited_s = self._ends[-1], math.fsum(self._waits)
-        self._until_look -= len(self._ends) - 1 - self._seen
-        self._seen = self._seen_waits = 0
-        self._waits.clear()
-        self._ends.clear()
-        self._ends.append(last)
-        if not len(times):
-            return
+        """End a block; sum up all that have ended where that pays."""
+        moments = self._moments
         if self._traced:
-            self._end_trace(len(times))
             # Tracing slowed these steps: they count as the others on average.
-            more = 1 + len(times) / self._steps
-            self._steps += len(times)
+            steps = int(np.count_nonzero(np.diff(moments[::2]) > 0))
+            self._end_trace(steps)
+            more = 1 + steps / self._steps
+            self._steps += steps
             self._seconds, self._waited_s = self._seconds * more, self._waited_s * more
         else:
-            self._add_steps(times, waited_s)
-        self._ends[0] = self._clock()
+            begun, self._kept_until = self._kept_until, self._kept_until + len(moments)
+            self._kept[begun : self._kept_until] = array("d", moments)
+            self._unsummed.append((self._kept_until, self._memory()))
+            if self._has_ended:
+                self._sum_up()
+            elif self._pays_to_sum_up():
+                begun_s = self._clock()
+                self._sum_up()
+                self._suspect()
+                self._sum_at = begun_s + (self._clock() - begun_s) / MOST_SHARE
+        self._until_look -= (len(moments) - 1 - self._seen) // 2
+        self._seen = 0
+        moments[:] = (self._clock(),)
 
-    def _add_steps(self, times: FloatArray, waited_s: float) -> None:
+    def _pays_to_sum_up(self) -> bool:
+        is_full = self._kept_until + 3 * self._block_steps > len(self._kept)
+        if is_full or self.blocks or len(self._unsummed) < _FEWEST_BLOCKS:
+            return is_full or self._moments[-1] >= self._sum_at
+        (_, first), *_, (_, last) = self._unsummed
+        return self._look is not None or sum(last) - sum(first) >= _LEAST_LEAK
+
+    def _sum_up(self) -> None:
+        """Sum up the blocks that have ended."""
+        start = 0
+        for stop, memory in self._unsummed:
+            moments = np.array(self._kept[start:stop])
+            times, waits = moments[2::2] - moments[:-2:2], moments[1::2] - moments[:-1:2]
+            times = np.sort(times[times > 0])
+            if len(times):
+                self._add_steps(times, float(np.nansum(waits)), memory)
+            start = stop
+        self._unsummed, self._kept_until = [], 0
+
+    def _add_steps(self, times: FloatArray, waited_s: float, memory: tuple[float, float]) -> None:
         """Add the sorted times of steps to the run, and a block of them where there are enough."""
         self._steps += len(times)
         self._seconds += (total_s := float(times.sum()))
@@ -326,9 +354,7 @@ class Followed:
             self._least = len(times) // 2
             # A few of its ends may be those of pauses.
             steps = self._block_steps if len(times) > self._block_steps // 2 else len(times)
-            median_s, (resident, device) = float(times[len(times) // 2]), self._memory()
-            self._keep(Block(steps, median_s, total_s, waited_s, resident, device))
-            self._suspect()
+            self._keep(Block(steps, float(times[len(times) // 2]), total_s, waited_s, *memory))
 
     def _keep(self, block: Block) -> None:
         self._parts.append(block)
@@ -358,8 +384,6 @@ class Followed:
 
     def _end_trace(self, steps: int) -> None:
         """Note the own line that made most of what was made in the traced steps and is alive after them."""
-        if not self._traced:
-            return
         self._traced = 0
         sizes: Counter[str] = Counter()
         try:
@@ -504,7 +528,7 @@ class WholeSteps:
             self._is_fresh = False
             followed = self._steps.followed
             if followed is not None and self._from:
-                followed.restart_step_at(self._from)
+                followed.restart_step(self._from)
                 followed.add_wait(self._waited_s)
         self._steps.end_step()
 
@@ -602,7 +626,7 @@ class WholeSteps:
             if self._unit.loader:
                 self._is_fresh = False
                 if self._steps.followed is not None:
-                    self._steps.followed.restart_step_at(begun)
+                    self._steps.followed.restart_step(begun)
             return
         if self._unit.loader and not is_new:
             self._steps.end_step()

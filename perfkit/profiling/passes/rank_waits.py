@@ -161,12 +161,12 @@ class RankWaits:
             self._on_slow(_together(row, of=_IN_A_ROW))
 
 
-def steps_apart(look: Look, before: int) -> int:
+def steps_apart(look: Look, before: int, *, least_s: float = 0.0) -> int:
     """Return after how many steps a run is to be looked at again, at most some times as many as before.
 
     The first steps may be far shorter than all others.
     """
-    return min(math.ceil(EVERY_S / look.step_s), _MOST_TIMES * before)
+    return min(math.ceil(max(EVERY_S, least_s) / look.step_s), _MOST_TIMES * before)
 
 
 class _Watch:
