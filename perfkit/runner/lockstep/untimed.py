@@ -530,28 +530,27 @@ def _causes(found: Counter[str], calls: int) -> tuple[Cause, ...]:
     return tuple(Cause(what=name, place="", amount=amount / calls) for name, amount in found.most_common())
 
 
-# A pause of the machine makes a turn too long, and some function in it look slow: the shortest turn is kept.
+# Other work on the machine makes some functions of a turn look slow; in one of several turns each is quick.
 _PROFILED_TURNS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProfiledTurn:
-    """Some calls of a benchmark: the seconds that cProfile saw of them, and the content of its file."""
+    """Some calls of a benchmark, and the content of the file that cProfile wrote of them."""
 
     calls: int
-    seconds: float
     stats: bytes
 
 
 def profile_sides(
     node: str, start: Callable[[Side], Child], *, calls: int, limit_s: float, apart: bool = False
-) -> Mapping[Side, ProfiledTurn] | None:
-    """Return one turn of each side at a benchmark; None where one failed, as nothing can be compared then.
+) -> Mapping[Side, Sequence[ProfiledTurn]] | None:
+    """Return the turns of each side at a benchmark; None where one failed, as nothing can be compared then.
 
-    ``calls`` are made in turns, and the turn with the least time per call is returned. A benchmark that
-    allows fewer calls has fewer turns. Sides that have to be ``apart`` are profiled one after the other.
+    A benchmark that allows fewer than ``calls`` has fewer turns. Sides that have to be ``apart`` are profiled
+    one after the other.
     """
-    found: dict[Side, ProfiledTurn] = {}
+    found: dict[Side, Sequence[ProfiledTurn]] = {}
     for sides in ((side,) for side in SIDES) if apart else (SIDES,):
         profiled = _profiled(node, [start(side) for side in sides], calls, limit_s)
         if profiled is None:
@@ -562,7 +561,7 @@ def profile_sides(
 
 def _profiled(
     node: str, children: Sequence[Child], calls: int, limit_s: float
-) -> Mapping[Side, ProfiledTurn] | None:
+) -> Mapping[Side, Sequence[ProfiledTurn]] | None:
     runners = [Runner(child, node, limit_s=limit_s) for child in children]
     try:
         for runner in runners:
@@ -575,7 +574,7 @@ def _profiled(
     finally:
         for child in children:
             child.end()
-    return {side: _shortest(found) for side, found in turns.items()} if all(turns.values()) else None
+    return turns if all(turns.values()) else None
 
 
 def _by_turns(runners: Sequence[Runner], calls: int) -> Mapping[Side, list[ProfiledTurn]]:
@@ -584,15 +583,6 @@ def _by_turns(runners: Sequence[Runner], calls: int) -> Mapping[Side, list[Profi
         for runner in runners[:: -1 if turn % 2 else 1]:
             answer = runner.profile(calls)
             if answer["calls"]:
-                turns[runner.side].append(
-                    ProfiledTurn(
-                        calls=answer["calls"],
-                        seconds=answer["seconds"],
-                        stats=base64.b64decode(answer["stats"]),
-                    )
-                )
+                stats = base64.b64decode(answer["stats"])
+                turns[runner.side].append(ProfiledTurn(calls=answer["calls"], stats=stats))
     return turns
-
-
-def _shortest(turns: Sequence[ProfiledTurn]) -> ProfiledTurn:
-    return min(turns, key=lambda turn: turn.seconds / turn.calls)
