@@ -33,6 +33,7 @@ from perfkit.runner.lockstep.launch import (
     NOT_PROVEN,
     Failure,
     SideReport,
+    are_alike,
     ended,
     failure_of,
     joined_report,
@@ -132,10 +133,9 @@ def _joined(
 ) -> CountedSides:
     """Return what was counted together and apart, without the failures of what was counted once more."""
     parts = (*together, *apart)
-    by_side = [{one.node for one in part.failures if one.status == "skipped"} for part in apart]
-    skipped = set[str]().union(*by_side).intersection(*by_side) if len(apart) > 1 else set()
+    alike = _failed_alike([part.failures for part in apart])
     kept = [one for part in together for one in part.failures if one.node not in crowded]
-    kept += [replace(one, both=one.node in skipped) for part in apart for one in part.failures]
+    kept += [replace(one, both=one.node in alike) for part in apart for one in part.failures]
     reports = {side: [part.reports[side] for part in parts if side in part.reports] for side in SIDES}
     return CountedSides(
         counts={
@@ -151,6 +151,11 @@ def _joined(
         failures=tuple(kept),
         reports={side: joined_report(known) for side, known in reports.items() if known},
     )
+
+
+def _failed_alike(by_side: Sequence[Sequence[Failure]]) -> AbstractSet[str]:
+    ends = [{failure.node: failure for failure in failures} for failures in by_side]
+    return {node for node in ends[0] if are_alike([one.get(node) for one in ends])} if ends else set()
 
 
 def _count(
@@ -183,12 +188,11 @@ def _count(
     finally:
         for one in sides:
             one.end()
-    by_side = [{one.node for one in side.failures if one.status == "skipped"} for side in sides]
-    skipped = set[str]().union(*by_side).intersection(*by_side) if len(sides) > 1 else set()
+    alike = _failed_alike([one.failures for one in sides])
     return CountedSides(
         counts={one.side: one.counts for one in sides},
         failures=tuple(
-            replace(failure, both=failure.node in skipped) for one in sides for failure in one.failures
+            replace(failure, both=failure.node in alike) for one in sides for failure in one.failures
         ),
         reports={one.side: joined_report(one.reports) for one in sides if one.reports},
         results={one.side: one.results for one in sides},
