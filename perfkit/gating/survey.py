@@ -105,6 +105,7 @@ def take_survey(
         pair=sides.pair,
         folder=subfolder(sides.project, sides.pair, "head"),
         prepared=sides.project.config.prepare is not None,
+        overruled="prepare" in sides.scope.overruled,
     )
     listed = launcher.survey(log=log)
     head, base_own = (proven(listed[side], side) for side in ("head", "base"))
@@ -257,6 +258,8 @@ def _files_of_suite(sides: OpenSides, head: Listing) -> list[str]:
 
 def _why_none(sides: OpenSides) -> str:
     """Return what to do where pytest found no benchmark: its settings, or unusual names, leave files out."""
+    if changed := sorted({"asv", "benchmarks"} & sides.scope.overruled):
+        return f"head changes tool.perfkit.{changed[0]}, and base's settings decide: add --rules head"
     root = sides.roots.head / subfolder(sides.project, sides.pair, "head")
     chosen = sides.scope.select or sides.project.config.gate.select
     place = root / (sides.scope.benchmarks or sides.project.config.benchmarks)

@@ -271,6 +271,10 @@ def test_a_module_that_has_to_be_compiled_is_named(tmp_path: Path) -> None:
     assert 'compiled in each checkout: set prepare = "python setup.py build_ext --inplace" under' in message
     assert "accept" not in gated.stderr
 
+    project.commit({"pyproject.toml": CONFIGURATION.replace("margin", 'prepare = "true"\nmargin')})
+
+    assert "--rules head" in project.gate().comparisons["tests/test_speed.py"]["message"]
+
 
 def test_stubs_beside_a_compiled_module_do_not_hide_that_it_is_missing(tmp_path: Path) -> None:
     stubbed = {**COMPILED, "pkg/__init__.py": "from pkg._C import f\n", "pkg/_C/__init__.pyi": ""}
