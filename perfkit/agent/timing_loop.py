@@ -270,10 +270,9 @@ def _profile(work: Work, *, calls: int) -> Message:
                 # What makes its arguments is not timed either.
                 work.target.through(lambda function, args, kwargs: profile.runcall(function, *args, **kwargs))
         stats = pstats.Stats(profile)
-        seconds = stats.total_tt  # type: ignore[attr-defined]
         stats.add(*map(str, of_workers()))
     written = marshal.dumps(stats.stats)  # type: ignore[attr-defined]
-    return {"calls": calls, "seconds": seconds, "stats": base64.b64encode(written).decode()}
+    return {"calls": calls, "stats": base64.b64encode(written).decode()}
 
 
 # What torch starts a loader's worker with.

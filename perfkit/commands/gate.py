@@ -282,7 +282,13 @@ def requested_sides(
     traced: bool = False,
 ) -> Iterator[SurveyedSides]:
     """Log which sides are compared, and open them as they are asked for."""
-    scope = Scope(benchmarks=request.benchmarks, select=request.select, seed=seed, target=request.target)
+    scope = Scope(
+        benchmarks=request.benchmarks,
+        select=request.select,
+        seed=seed,
+        target=request.target,
+        overruled=frozenset(one.partition(" ")[0] for one in request.changed_rules),
+    )
     progress.begin("\n".join((*pair.remarks, pair.title)))
     with surveyed_sides(
         pair,

@@ -25,7 +25,14 @@ from perfkit.model.comparisons import Comparison, ComparisonProgress, ExactCompa
 from perfkit.model.policies import What
 from perfkit.model.profiles import Section
 from perfkit.model.readings import Reading
-from perfkit.profiling.diff.attribution import Lines, Work, changed_only, find_suspect, function_section
+from perfkit.profiling.diff.attribution import (
+    Lines,
+    Work,
+    changed_only,
+    find_suspect,
+    function_section,
+    quietest,
+)
 from perfkit.profiling.diff.difference import findings_beside
 from perfkit.profiling.read.names import CodeNames
 from perfkit.profiling.read.pstats_file import read_pstats
@@ -134,8 +141,10 @@ def explain_benchmark(
         return None
     if turns is None:
         return None
-    work = Work(unit="call", base=turns["base"].calls, head=turns["head"].calls)
-    base, head = (_reading(side, turns[side], sides.roots.root(side)) for side in SIDES)
+    (base, base_calls), (head, head_calls) = (
+        _reading(side, turns[side], sides.roots.root(side)) for side in SIDES
+    )
+    work = Work(unit="call", base=base_calls, head=head_calls)
     section = function_section(base, head, work)
     old, new = (_own_lines(sides, changed_lines(changed, side)) for side in SIDES)
     suspect = find_suspect(section, changed_only(base, old), changed_only(head, new), work)
@@ -157,8 +166,9 @@ def _own_lines(sides: OpenSides, lines: Lines) -> Lines:
     }
 
 
-def _reading(side: Side, turn: ProfiledTurn, root: Path) -> Reading:
-    return read_pstats(turn.stats, side, CodeNames(root=str(root)))
+def _reading(side: Side, turns: Sequence[ProfiledTurn], root: Path) -> tuple[Reading, int]:
+    code = CodeNames(root=str(root))
+    return quietest([(read_pstats(turn.stats, side, code), turn.calls) for turn in turns])
 
 
 def notes_on(

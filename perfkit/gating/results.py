@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -56,6 +57,9 @@ _TOLERANCES: Mapping[str, tuple[float, float]] = {
 # Sums in another order move a result by this many times as much as its arguments' last digits do.
 _OF_ROUNDING = 32.0
 _MOST_SHOWN = 40
+# So many more processes of base are asked whether a difference may be one of processes.
+_MORE_PROCESSES = 3
+_COMPARED = ("result", "gradients", "arguments")
 # Results are compared for so many other inputs of a form.
 _MOST_INPUTS = 6
 NOTHING = "its calls return nothing"
@@ -233,21 +237,50 @@ def _looked_closer(
         base, head = kept["base"], kept["head"]
     again, other_seed = ask(nodes, [("base", {}), ("base", {"seed": 1})], anew=True)
     found = {}
+    drawn: dict[str, set[str]] = {}
     for node in nodes:
         if any(node not in one for one in (base, nudged, head, again, other_seed)):
             found[node] = _not_compared("a call failed as it was made again")
             continue
-        exact = Tolerance(relative=relative[node])
-        unlike = {one.path for one in _differences(base[node], again[node], exact)}
-        drawn = {one.path for one in _differences(again[node], other_seed[node], exact)}
-        if not _draw_otherwise(base[node], head[node]):
-            # The same random numbers give the same results.
-            drawn = set()
-        tolerance = Tolerance(
-            relative=relative[node], slack=_moved(base[node], nudged[node]), random={*unlike, *drawn}
-        )
-        found[node] = _judged(base[node], head[node], tolerance, unlike=bool(unlike), drawn=bool(drawn))
+        differ = _differences(again[node], other_seed[node], Tolerance(relative=relative[node]))
+        # The same random numbers give the same results.
+        drawn[node] = {one.path for one in differ} if _draw_otherwise(base[node], head[node]) else set()
+    unlike: dict[str, set[str]] = {node: set() for node in drawn}
+    left = [*drawn]
+    for more in range(_MORE_PROCESSES + 1):
+        for node in left:
+            exact = Tolerance(relative=relative[node])
+            unlike[node] |= _with_containers(
+                (one.path for one in _differences(base[node], again[node], exact)), base[node]
+            )
+            tolerance = replace(
+                exact, slack=_moved(base[node], nudged[node]), random={*unlike[node], *drawn[node]}
+            )
+            found[node] = _judged(
+                base[node], head[node], tolerance, unlike=bool(unlike[node]), drawn=bool(drawn[node])
+            )
+        left = [node for node in left if found[node].result == "other"]
+        if left and more < _MORE_PROCESSES:
+            # Small results of one process are those of the next one by chance.
+            (again,) = ask(left, [("base", {})], anew=True)
+            left = [node for node in left if node in again]
     return found
+
+
+def _with_containers(unlike: Iterable[str], base: _Part) -> set[str]:
+    """Return paths that differ on base itself, with the containers of which most elements do.
+
+    Elements in another order in each process are equal at some places by chance.
+    """
+    paths = {*unlike}
+    differing = Counter(map(_container, paths))
+    every = Counter(_container(part["path"]) for key in _COMPARED for part in base[key])
+    return paths | {one for one, count in differing.items() if one and count > max(1, every[one] / 2)}
+
+
+def _container(path: str) -> str:
+    """Return the path of what has an element: ``.states`` of ``.states[3]``, "" where it is none."""
+    return path[: path.rindex("[")] if path.endswith("]") else ""
 
 
 def _judged(base: _Part, head: _Part, tolerance: Tolerance, *, unlike: bool, drawn: bool) -> ResultFinding:
@@ -381,7 +414,7 @@ def _differing(
         text = None
         if other is not None:
             text = _difference(part, other, tolerance)
-        elif not cut and not part.get("private") and "why" not in part:
+        elif not (cut or part.get("private") or "why" in part or tolerance.is_random(path)):
             text = f"{_cut(path)} is missing on head"
         if text is not None:
             over.append(path)
@@ -520,7 +553,7 @@ def _place(part: _Part, number: int) -> str:
 def _moved(base: _Part, nudged: _Part) -> dict[str, float]:
     """Return how far numbers at each path may move by rounding, as the last digits of the arguments do."""
     slack: dict[str, float] = {}
-    for key in ("result", "gradients", "arguments"):
+    for key in _COMPARED:
         known = {part["path"]: part for part in nudged[key]}
         for part in base[key]:
             other = known.get(part["path"])

@@ -79,17 +79,19 @@ def finding_on(one: ComparedBenchmark, verdict: Verdict, message: str) -> Compar
 def finding_on_failure(
     one: ComparedBenchmark, failure: Failure, *, base_own: Collection[str] | None = None
 ) -> Comparison:
-    """Return the finding on a benchmark that failed on one side.
+    """Return the finding on a benchmark that failed on one side, or alike on both.
 
     A benchmark that base never had may raise or skip there, since base lacks the code to measure: then it is
     NEW. ``base_own`` are those that base had, None where both sides have all. One that both sides skip is
     SKIPPED, and MISSING where head alone does. One that gave no sign of life in time is TIMEOUT, and
     everything else is FAILED.
     """
-    if failure.both:
+    side = "both sides" if failure.both else failure.side
+    if failure.both and failure.status == "skipped":
         return finding_on(one, "SKIPPED", f"on both sides: {failure.message}")
     if (
         base_own is not None
+        and not failure.both
         and failure.side == "base"
         and failure.raised
         and one.benchmark.name not in base_own
@@ -99,7 +101,7 @@ def finding_on_failure(
         verdict: Verdict = "MISSING" if failure.side == "head" else "FAILED"
         return finding_on(one, verdict, f"skipped on {failure.side}: {failure.message}")
     verdict = "TIMEOUT" if failure.status == "timeout" else "FAILED"
-    return finding_on(one, verdict, f"on {failure.side}: {failure.message}")
+    return finding_on(one, verdict, f"on {side}: {failure.message}")
 
 
 def under_rules(benchmark: Benchmark, rules: Rules) -> ComparedBenchmark:

@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -150,12 +151,14 @@ class Hint:
 class Hints:
     """Finds what to do about an import error on a side of a pair.
 
-    ``folder`` is the project's place in the sides, ``prepared`` means that a `prepare` command is configured.
+    ``folder`` is the project's place in the sides, ``prepared`` means that a `prepare` command is configured,
+    ``overruled`` that head's is another one, which does not count.
     """
 
     pair: SidePair
     folder: Path
     prepared: bool
+    overruled: bool = False
 
     def of(self, message: str, side: Side) -> Hint | None:
         """Return what to do about an error that an import raised on a side, None where that is not known."""
@@ -180,7 +183,12 @@ class Hints:
     def _build(self, compiled: Sequence[str], top: Path) -> Hint:
         """Return the advice to build a compiled module in each checkout."""
         named = f"{listed(compiled, _MOST_NAMED)}, which git ignores, " if compiled else "it "
-        if self.prepared:
+        if self.overruled:
+            words = (
+                f"{named}has to be compiled, and base's settings decide, not head's tool.perfkit.prepare: add"
+                " --rules head"
+            )
+        elif self.prepared:
             words = (
                 f"{named}has to be compiled, and tool.perfkit.prepare did not: check that it builds in place"
             )
@@ -306,7 +314,8 @@ class Scope:
     ``benchmarks`` is a path and ``select`` an expression for pytest's ``-k``, None where the configuration
     decides. ``slowdowns`` maps benchmarks to the share by which
     head is made slower on purpose. ``files``, in the folder ``files_from``, are laid over both
-    sides. Where a ``target`` is compared, nothing else is.
+    sides. Where a ``target`` is compared, nothing else is. ``overruled`` are settings of head that do not
+    count.
     """
 
     benchmarks: str | None
@@ -316,6 +325,7 @@ class Scope:
     files: tuple[str, ...] = ()
     files_from: Path = Path()
     target: TargetBenchmark | None = None
+    overruled: AbstractSet[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -31,6 +32,7 @@ from perfkit.runner.lockstep.untimed import count_benchmarks
 from perfkit.units import counted, listed
 
 _CONFTEST = "conftest.py"
+_USUAL = ("test_*.py", "*_test.py")
 _SHA_DIGITS = 10
 # This many files are named beside the first one that fails in the same way.
 _MOST_NAMED = 3
@@ -103,6 +105,7 @@ def take_survey(
         pair=sides.pair,
         folder=subfolder(sides.project, sides.pair, "head"),
         prepared=sides.project.config.prepare is not None,
+        overruled="prepare" in sides.scope.overruled,
     )
     listed = launcher.survey(log=log)
     head, base_own = (proven(listed[side], side) for side in ("head", "base"))
@@ -254,17 +257,24 @@ def _files_of_suite(sides: OpenSides, head: Listing) -> list[str]:
 
 
 def _why_none(sides: OpenSides) -> str:
-    """Return what to do where pytest found no benchmark: it passes over files with unusual names."""
+    """Return what to do where pytest found no benchmark: its settings, or unusual names, leave files out."""
+    if changed := sorted({"asv", "benchmarks"} & sides.scope.overruled):
+        return f"head changes tool.perfkit.{changed[0]}, and base's settings decide: add --rules head"
     root = sides.roots.head / subfolder(sides.project, sides.pair, "head")
     chosen = sides.scope.select or sides.project.config.gate.select
     place = root / (sides.scope.benchmarks or sides.project.config.benchmarks)
-    files = [] if chosen else sorted(place.rglob("*.py"))
-    unusual = [one for one in files if not one.match("test_*.py") and not one.match("*_test.py")]
-    passed_over = sorted({name.partition("::")[0] for name in benchmark_versions(unusual, root)})
-    if passed_over:
+    files = [] if chosen else sorted((place if place.exists() else root).rglob("*.py"))
+    having = sorted({name.partition("::")[0] for name in benchmark_versions(files, root)})
+    unusual = [one for one in having if not any(map(PurePosixPath(one).match, _USUAL))]
+    if unusual:
         return (
-            f"pytest passes over {listed(passed_over, _MOST_NAMED)}, which would have some; set"
-            f' python_files = ["test_*.py", "{_pattern(passed_over[0])}"] under [tool.pytest.ini_options]'
+            f"pytest passes over {listed(unusual, _MOST_NAMED)}, which would have some; set"
+            f' python_files = ["test_*.py", "{_pattern(unusual[0])}"] under [tool.pytest.ini_options]'
+        )
+    if having:
+        return (
+            f"the settings of pytest leave out {listed(having, _MOST_NAMED)}, which would have some; name"
+            f" one: --benchmarks {shlex.quote(having[0])}"
         )
     return (
         "name their path with --benchmarks, widen --select, or write a test that uses pytest-benchmark's"

@@ -52,6 +52,24 @@ def test_what_head_changes_in_the_rules_does_not_decide(tmp_path: Path) -> None:
         assert named in changed
 
 
+def test_settings_that_only_head_has_count_when_asked_for(tmp_path: Path) -> None:
+    begun = EXACT + '[tool.pytest.ini_options]\ntestpaths = ["tests"]\n'
+    files = {
+        "tests/test_work.py": "import work\n",
+        "speed/test_speed.py": BENCHMARKS,
+        "work.py": FILES["work.py"],
+    }
+    project = git_project(tmp_path, {"pyproject.toml": begun, **files})
+    project.commit({"pyproject.toml": f'{begun}[tool.perfkit]\nbenchmarks = "speed"\n'}, "Name benchmarks")
+
+    refused = project.gate("--exact-only")
+    named = project.gate("--exact-only", "--rules", "head")
+
+    assert 2 == refused.exit_code
+    assert "--rules head" in refused.stderr
+    assert named.verdicts
+
+
 EVERYTHING = (
     EXACT.replace("preload", 'strict = true\nselect = "not slow"\npreload')
     + """

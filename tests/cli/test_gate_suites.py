@@ -43,6 +43,15 @@ def test_gone(benchmark):
 @pytest.mark.skipif(not hasattr(work, "added"), reason="nothing was added yet")
 def test_added(benchmark):
     benchmark.pedantic(work.steady, rounds=5, iterations=20)
+
+def test_broken(benchmark):
+    benchmark({}.pop, "key")
+
+def test_untrue(benchmark):
+    assert benchmark(work.steady) == "steady"
+
+def test_lost(benchmark):
+    benchmark(lambda: work.old or 1)
 """
 
 
@@ -76,12 +85,16 @@ def skipping(tmp_path_factory: pytest.TempPathFactory) -> Scene:
         ("test_marked", "SKIPPED", "on both sides: work was built without a GPU"),
         ("test_gone", "MISSING", "skipped on head: no old way any more"),
         ("test_added", "FAILED", "skipped on base: nothing was added yet"),
+        ("test_broken", "FAILED", "on both sides: KeyError: 'key'"),
+        ("test_untrue", "FAILED", "on both sides: AssertionError: assert"),
+        ("test_lost", "FAILED", "on head: AttributeError: module 'work' has no attribute 'old'"),
     ],
 )
-def test_who_skips_decides(skipping: Scene, name: str, verdict: str, message: str) -> None:
+def test_the_sides_that_skip_or_fail_decide(skipping: Scene, name: str, verdict: str, message: str) -> None:
     found = skipping.gated.comparisons[name]
 
-    assert (verdict, message) == (found["verdict"], found["message"])
+    assert verdict == found["verdict"]
+    assert found["message"].startswith(message)
 
 
 def test_the_exit_code_is_that_of_what_is_not_skipped(skipping: Scene) -> None:
@@ -257,6 +270,10 @@ def test_a_module_that_has_to_be_compiled_is_named(tmp_path: Path) -> None:
     message = gated.comparisons["tests/test_speed.py"]["message"]
     assert 'compiled in each checkout: set prepare = "python setup.py build_ext --inplace" under' in message
     assert "accept" not in gated.stderr
+
+    project.commit({"pyproject.toml": CONFIGURATION.replace("margin", 'prepare = "true"\nmargin')})
+
+    assert "--rules head" in project.gate().comparisons["tests/test_speed.py"]["message"]
 
 
 def test_stubs_beside_a_compiled_module_do_not_hide_that_it_is_missing(tmp_path: Path) -> None:

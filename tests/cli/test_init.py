@@ -80,6 +80,8 @@ def test_yes_writes_and_shows_the_next_commands(project: GitProject) -> None:
     planned = json.loads((project.root / "plan.json").read_text())
     assert 3 == len(planned["next_commands"])
     assert all(command in done.stdout for command in planned["next_commands"])
+    # The commit before has no settings that name the benchmarks.
+    assert "--rules head" in planned["next_commands"][1]
     assert 'own = ["work"]' in (project.root / "pyproject.toml").read_text()
 
 

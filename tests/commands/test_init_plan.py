@@ -302,11 +302,14 @@ def test_a_package_with_tests_of_its_own_is_measured(repository: Repository) -> 
             "widgets/plugin.py": plugin,
             "only_plugin/__init__.py": plugin,
             "only_plugin/hooks.py": plugin,
+            "beside/__init__.py": DOUBLED,
+            "beside/lists.py": DOUBLED,
+            **{f"beside/test_{number}.py": PROPERTIES for number in range(2)},
             **tests,
         }
     )
 
-    assert 'own = ["only_plugin", "widgets"]' in text_of(plan(repository.root), "pyproject.toml")
+    assert 'own = ["beside", "only_plugin", "widgets"]' in text_of(plan(repository.root), "pyproject.toml")
 
 
 def test_losses_metrics_and_examples_are_called_as_they_are_meant(repository: Repository) -> None:

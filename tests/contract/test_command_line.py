@@ -42,6 +42,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
         "train.py": TRAIN,
         ".gitignore": "*.stat\n*.json\n",
         "odd/bench_speed.py": speed,
+        "left/conftest.py": "collect_ignore = ['test_speed.py']\n",
+        "left/test_speed.py": speed,
     }
     made = git_project(tmp_path_factory.mktemp("contract"), files)
     _record(made)
@@ -101,6 +103,7 @@ MISTAKES = [
     ("gate --benchmarks nowhere", "--benchmarks nowhere: neither side has such a file or folder"),
     ("gate --benchmarks work.py", "no benchmark was found"),
     ("gate --benchmarks odd", "pytest passes over odd/bench_speed.py"),
+    ("gate --benchmarks left", "leave out left/test_speed.py"),
     ("gate --select nothing_is_called_so", "no benchmark was found"),
     ("gate --select 'and and'", '--select is not what pytest\'s -k reads: "and and": '),
     ("gate --repo nowhere", "--repo nowhere is not a folder"),

@@ -96,6 +96,7 @@ W = torch.randn(32, 32)
 
 KINDS = "x.to_sparse(), torch.complex(x, x), x.bfloat16(), np.datetime64(1, 's')"
 SHORTER = "[0] * (9 if '/base/' in __file__ else 8)"
+SHUFFLED = "Point(dict(enumerate(random.SystemRandom().sample([{one: 1} for one in range(40)], 40))))"
 # The argument, what base returns, what head returns; of several statements the last is returned.
 SAME: Mapping[str, tuple[str, str, str]] = {
     "reordered": ("LONG", "x.sum()", "rounding(x)"),
@@ -165,6 +166,7 @@ NOT_COMPARED: Mapping[str, tuple[str, str, str]] = {
     "used_up": ("ROWS", "iter(x)", "iter(x[::2])"),
     "random_draws": ("X", "torch.randn(9) + random.random()", "torch.randn(9) + torch.rand(1)"),
     "process": ("None", "uuid.uuid4().hex", "uuid.uuid4().hex"),
+    "numbered": ("None", SHUFFLED, SHUFFLED),
 }
 CASES = {**SAME, **DOUBTED, **OTHER, **NOT_COMPARED}
 

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from perfkit.model.profiles import Difference
 from perfkit.model.readings import Call, FunctionTime, OperatorTime, PhaseTime, Reading, StepTimes
-from perfkit.profiling.diff.attribution import changed_only, equal_work, find_suspect, function_section
+from perfkit.profiling.diff.attribution import (
+    changed_only,
+    equal_work,
+    find_suspect,
+    function_section,
+    quietest,
+)
 from perfkit.profiling.diff.difference import explain, merged
 from perfkit.profiling.read.formats import read_bytes
 from perfkit.profiling.read.names import CodeNames
@@ -390,3 +396,22 @@ def test_the_changed_function_that_took_more_time_is_suspected(
     )
 
     assert suspect == (found.name if found else None)
+
+
+def test_a_function_that_other_work_slowed_in_one_turn_is_as_quick_as_in_the_others() -> None:
+    turns = [(_profile(**{**BASE, "push": 30.0}), 1), (_profile(**{**BASE, "render": 9.0}), 1)]
+
+    found, calls = quietest(turns)
+
+    assert 1 == calls
+    assert {one.function: one.own_s for one in found.functions} == BASE
+    assert sum(BASE.values()) == found.total_s
+
+
+def test_the_quietest_turn_is_the_one_with_the_least_time_for_each_of_its_calls() -> None:
+    one, three = _profile(**BASE), _profile(**{name: 2 * own_s for name, own_s in BASE.items()})
+
+    found, calls = quietest([(one, 1), (three, 3)])
+
+    assert 3 == calls
+    assert 2 * sum(BASE.values()) == pytest.approx(found.total_s)

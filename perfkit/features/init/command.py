@@ -102,8 +102,8 @@ def plan_start(
         else:
             remarks.append(_nothing_called(root, tried, layout))
     # A file is begun for settings only where a gate needs one.
-    is_needed = (root / "pyproject.toml").exists() or needs_configuration(layout, benchmarks=benchmarks)
-    if not started and is_needed:
+    needs = not started and needs_configuration(layout, benchmarks=benchmarks)
+    if needs or (not started and (root / "pyproject.toml").exists()):
         files.append(configured(root, configuration(layout, benchmarks=benchmarks)))
     files.append(ignoring(root))
     for service in services:
@@ -121,7 +121,7 @@ def plan_start(
         found=tuple(_found(layout, benchmarks, tried)),
         files=written,
         remarks=tuple(remarks),
-        next_commands=tuple(_next(root, layout, written, has_benchmarks=has_benchmarks)),
+        next_commands=tuple(_next(root, layout, written, has_benchmarks=has_benchmarks, needs=needs)),
     )
 
 
@@ -232,7 +232,9 @@ def _pytest_problem(root: Path, settings: str | None) -> Iterator[str]:
         yield f"pytest refuses this project's options ({error}): install what they need before a gate"
 
 
-def _next(root: Path, layout: Layout, files: Sequence[PlannedFile], *, has_benchmarks: bool) -> Iterator[str]:
+def _next(
+    root: Path, layout: Layout, files: Sequence[PlannedFile], *, has_benchmarks: bool, needs: bool
+) -> Iterator[str]:
     """Yield the commands that lead to a first verdict, with the reason for each that has no name for it."""
     if files:
         names = " ".join(shlex.quote(file.path) for file in files)
@@ -242,7 +244,9 @@ def _next(root: Path, layout: Layout, files: Sequence[PlannedFile], *, has_bench
     target = f"perfkit gate --target {shlex.quote(script)} --margin 10%"
     gate = "perfkit gate" if has_benchmarks else target
     if try_git(root, "rev-parse", "--verify", "--quiet", "HEAD~1") is not None:
-        yield f"{gate} --base HEAD~{2 if files else 1}  # what the last change cost"
+        # Commits from before have no settings.
+        rules = " --rules head" if needs else ""
+        yield f"{gate} --base HEAD~{2 if files else 1}{rules}  # what the last change cost"
     yield f"{gate}  # after your next change"
 
 

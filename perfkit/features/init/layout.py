@@ -50,6 +50,7 @@ _COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
 # What tests are written with, what a file defines at its top, and a test at any depth.
 _TESTED_WITH = re.compile(r"^(?:import|from)[ \t]+(?:pytest|hypothesis|unittest)\b", re.MULTILINE)
 _DEFINED = re.compile(r"^(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)", re.MULTILINE)
+_CODE = re.compile(r"\S")
 _TEST = re.compile(r"^[ \t]*(?:async[ \t]+)?def test_", re.MULTILINE)
 
 
@@ -175,7 +176,8 @@ def _is_of_tests(folder: str, texts: Mapping[str, str]) -> bool:
     counted = [
         text
         for name, text in inside.items()
-        if text.strip() and not name.endswith("__init__.py") and not _OWN_TESTS & {*PurePosixPath(name).parts}
+        if (_DEFINED if name.endswith("__init__.py") else _CODE).search(text)
+        and not _OWN_TESTS & {*PurePosixPath(name).parts}
     ]
     most = 2 * sum(map(holds_tests, counted)) > len(counted)
     # A plugin of pytest imports it in most files, and has no test among them.

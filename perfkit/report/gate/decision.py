@@ -264,7 +264,7 @@ def left_open(report: GateReport, names: _Named) -> str:
     if names is None:
         return counted(len(left), "benchmark")
     return _named(
-        left, names, lambda one: f" ({wording.need_text(one.need) if one.need else 'not measured yet'})"
+        left, names, lambda one: f" ({wording.need_text(one.need) if one.need else wording.open_text(one)})"
     )
 
 

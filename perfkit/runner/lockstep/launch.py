@@ -84,7 +84,7 @@ _LAUNCH_ON_DEVICE_S = 0.6
 class Failure:
     """Why a launch has no times or counts of a benchmark, and on which side.
 
-    ``raised`` means that the test itself raised or skipped, ``both`` that both sides skipped it, and
+    ``raised`` means that the test itself raised or skipped, ``both`` that it ended alike on both sides, and
     ``device_full`` that an accelerator had no memory left.
     """
 
@@ -438,7 +438,7 @@ def _measure(
         if not error.fatal:
             for runner in runners:
                 runner.abandon()
-            error.both = all(runner.skipped for runner in runners)
+            error.both = are_alike([runner.ended for runner in runners])
         raise
     return timing
 
@@ -479,6 +479,13 @@ def _plan(runners: Sequence[Runner], loops: int | None, rounds: int | None, laun
     return plan_loops(
         iteration_s, launch_s=launch_s, fixed_loops=loops, most_rounds=rounds, pipeline=pipeline
     )
+
+
+def are_alike(ends: Sequence[BenchmarkError | Failure | None]) -> bool:
+    """Return whether a benchmark ended alike on all sides: skipped, or by the same kind of error."""
+    known = [one for one in ends if one is not None]
+    kinds = {(one.status, one.status != "skipped" and one.message.partition(":")[0]) for one in known}
+    return len(known) == len(ends) > 1 and len(kinds) == 1
 
 
 def failure_of(node: str, error: BenchmarkError) -> Failure:

@@ -32,7 +32,7 @@ class BenchmarkError(Exception):
     """A benchmark could not be measured in this launch.
 
     ``fatal`` means that its process is lost too, ``raised`` that the test itself raised or skipped, ``both``
-    that both sides skipped it, ``device_full`` that an accelerator had no memory left.
+    that it ended alike on both sides, ``device_full`` that an accelerator had no memory left.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Runner:
         self.faults = 0
         self.iterations = 0
         self.idle_cpu_s = 0.0
-        self.skipped = False
+        self.ended: BenchmarkError | None = None
         self.warm = False
         self._limit_s = limit_s
         self._inside = False
@@ -234,10 +234,15 @@ class Runner:
             self.child.stop()
 
     def abandon(self) -> None:
-        """Give up the benchmark at any stage, since the other side cannot be measured."""
-        self.child.resume()
+        """Give up the benchmark at any stage, since the other side cannot be measured.
+
+        It is called once where it was not before, to see whether it fails like the other side.
+        """
         while not self._over:
             try:
+                if self._inside and not self.iterations:
+                    self.run(untimed=1, loops=1, rounds=0)
+                self.child.resume()
                 if self._inside:
                     self._abandon("the other side could not be measured")
                 self._inside = self._receive("ready", "finished")["kind"] == "ready"
@@ -372,15 +377,16 @@ class Runner:
         self._close()
         if self._again:
             raise BenchmarkError(self.side, "error", _RAN_AGAIN)
-        # A test that was abandoned skips its rest only because it was ordered to.
-        self.skipped = message["status"] == "skipped" and not self._abandoned
         if message["status"] != "ok":
-            raise BenchmarkError(
+            error = BenchmarkError(
                 self.side,
                 message["status"],
                 message["message"],
                 raised=True,
                 device_full=bool(message.get("device_full")),
             )
+            # A test that was abandoned skips its rest only because it was ordered to.
+            self.ended = None if self._abandoned else error
+            raise error
         if not ordered_on:
             raise BenchmarkError(self.side, "error", "ended without running its benchmark")

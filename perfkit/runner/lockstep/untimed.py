@@ -33,6 +33,7 @@ from perfkit.runner.lockstep.launch import (
     NOT_PROVEN,
     Failure,
     SideReport,
+    are_alike,
     ended,
     failure_of,
     joined_report,
@@ -132,10 +133,9 @@ def _joined(
 ) -> CountedSides:
     """Return what was counted together and apart, without the failures of what was counted once more."""
     parts = (*together, *apart)
-    by_side = [{one.node for one in part.failures if one.status == "skipped"} for part in apart]
-    skipped = set[str]().union(*by_side).intersection(*by_side) if len(apart) > 1 else set()
+    alike = _failed_alike([part.failures for part in apart])
     kept = [one for part in together for one in part.failures if one.node not in crowded]
-    kept += [replace(one, both=one.node in skipped) for part in apart for one in part.failures]
+    kept += [replace(one, both=one.node in alike) for part in apart for one in part.failures]
     reports = {side: [part.reports[side] for part in parts if side in part.reports] for side in SIDES}
     return CountedSides(
         counts={
@@ -151,6 +151,11 @@ def _joined(
         failures=tuple(kept),
         reports={side: joined_report(known) for side, known in reports.items() if known},
     )
+
+
+def _failed_alike(by_side: Sequence[Sequence[Failure]]) -> AbstractSet[str]:
+    ends = [{failure.node: failure for failure in failures} for failures in by_side]
+    return {node for node in ends[0] if are_alike([one.get(node) for one in ends])} if ends else set()
 
 
 def _count(
@@ -183,12 +188,11 @@ def _count(
     finally:
         for one in sides:
             one.end()
-    by_side = [{one.node for one in side.failures if one.status == "skipped"} for side in sides]
-    skipped = set[str]().union(*by_side).intersection(*by_side) if len(sides) > 1 else set()
+    alike = _failed_alike([one.failures for one in sides])
     return CountedSides(
         counts={one.side: one.counts for one in sides},
         failures=tuple(
-            replace(failure, both=failure.node in skipped) for one in sides for failure in one.failures
+            replace(failure, both=failure.node in alike) for one in sides for failure in one.failures
         ),
         reports={one.side: joined_report(one.reports) for one in sides if one.reports},
         results={one.side: one.results for one in sides},
@@ -530,28 +534,27 @@ def _causes(found: Counter[str], calls: int) -> tuple[Cause, ...]:
     return tuple(Cause(what=name, place="", amount=amount / calls) for name, amount in found.most_common())
 
 
-# A pause of the machine makes a turn too long, and some function in it look slow: the shortest turn is kept.
+# Other work on the machine makes some functions of a turn look slow; in one of several turns each is quick.
 _PROFILED_TURNS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProfiledTurn:
-    """Some calls of a benchmark: the seconds that cProfile saw of them, and the content of its file."""
+    """Some calls of a benchmark, and the content of the file that cProfile wrote of them."""
 
     calls: int
-    seconds: float
     stats: bytes
 
 
 def profile_sides(
     node: str, start: Callable[[Side], Child], *, calls: int, limit_s: float, apart: bool = False
-) -> Mapping[Side, ProfiledTurn] | None:
-    """Return one turn of each side at a benchmark; None where one failed, as nothing can be compared then.
+) -> Mapping[Side, Sequence[ProfiledTurn]] | None:
+    """Return the turns of each side at a benchmark; None where one failed, as nothing can be compared then.
 
-    ``calls`` are made in turns, and the turn with the least time per call is returned. A benchmark that
-    allows fewer calls has fewer turns. Sides that have to be ``apart`` are profiled one after the other.
+    A benchmark that allows fewer than ``calls`` has fewer turns. Sides that have to be ``apart`` are profiled
+    one after the other.
     """
-    found: dict[Side, ProfiledTurn] = {}
+    found: dict[Side, Sequence[ProfiledTurn]] = {}
     for sides in ((side,) for side in SIDES) if apart else (SIDES,):
         profiled = _profiled(node, [start(side) for side in sides], calls, limit_s)
         if profiled is None:
@@ -562,7 +565,7 @@ def profile_sides(
 
 def _profiled(
     node: str, children: Sequence[Child], calls: int, limit_s: float
-) -> Mapping[Side, ProfiledTurn] | None:
+) -> Mapping[Side, Sequence[ProfiledTurn]] | None:
     runners = [Runner(child, node, limit_s=limit_s) for child in children]
     try:
         for runner in runners:
@@ -575,7 +578,7 @@ def _profiled(
     finally:
         for child in children:
             child.end()
-    return {side: _shortest(found) for side, found in turns.items()} if all(turns.values()) else None
+    return turns if all(turns.values()) else None
 
 
 def _by_turns(runners: Sequence[Runner], calls: int) -> Mapping[Side, list[ProfiledTurn]]:
@@ -584,15 +587,6 @@ def _by_turns(runners: Sequence[Runner], calls: int) -> Mapping[Side, list[Profi
         for runner in runners[:: -1 if turn % 2 else 1]:
             answer = runner.profile(calls)
             if answer["calls"]:
-                turns[runner.side].append(
-                    ProfiledTurn(
-                        calls=answer["calls"],
-                        seconds=answer["seconds"],
-                        stats=base64.b64decode(answer["stats"]),
-                    )
-                )
+                stats = base64.b64decode(answer["stats"])
+                turns[runner.side].append(ProfiledTurn(calls=answer["calls"], stats=stats))
     return turns
-
-
-def _shortest(turns: Sequence[ProfiledTurn]) -> ProfiledTurn:
-    return min(turns, key=lambda turn: turn.seconds / turn.calls)
