@@ -141,7 +141,7 @@ def find_causes(
     With ``tries`` the first cause's change is then measured beside the loop as it is. After Ctrl-C no further
     pass is begun.
     """
-    found = resolve_target(target, project, folder=Path.cwd(), notebooks=True)
+    found = resolve_target(target, project, folder=Path.cwd(), any_kind=True)
     with measuring(progress.info, wait_s=wait_s), temporary_folder() as folder, PassLauncher() as launcher:
         spec = PassSpec(
             name="clean",
