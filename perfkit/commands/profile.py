@@ -462,7 +462,7 @@ class _Making:
                 record(made.recorded)
             if problem is None:
                 self.made.append(made)
-                if made.result.summary is not None and made.result.summary.ended == "interrupted":
+                if made.result.is_interrupted:
                     raise KeyboardInterrupt
                 continue
             if problem.kind == "usage":

@@ -173,7 +173,7 @@ def find_causes(
             samples=False,
         )
         counts = memory = PassResult()
-        is_interrupted = _is_interrupted(first)
+        is_interrupted = first.is_interrupted
         try:
             if not is_interrupted:
                 counts = make("counts", replace(later, name="counts"))
@@ -202,7 +202,7 @@ def _make_pass(
     elif name.startswith("samples"):
         problem = result.problem
         raise NotMeasuredError(described(problem, place) if problem else "nothing was measured")
-    if _is_interrupted(result) and not _is_enough(result):
+    if result.is_interrupted and not _is_enough(result):
         raise KeyboardInterrupt
     return result
 
@@ -229,10 +229,6 @@ def _tried(
         lost = problems[0] if problems else "the loop makes too few steps"
         return replace(report, not_seen=f"the change could not be tried: {lost}")
     return replace(report, tried=both.ratio)
-
-
-def _is_interrupted(result: PassResult) -> bool:
-    return result.summary is not None and result.summary.ended == "interrupted"
 
 
 def _is_enough(result: PassResult) -> bool:
