@@ -152,7 +152,7 @@ def find_causes(
             folder="",
             artifact="why",
             steps=steps,
-            limit_s=_LIMIT_S,
+            limit_s=_LIMIT_S if steps is None else None,
             samples=True,
         )
 
@@ -161,8 +161,10 @@ def find_causes(
         if first.samples is None and first.unit not in (None, Unit()):
             first = make("samples again", replace(spec, unit=first.unit or Unit()))
         if first.samples is None or first.summary is None or not _is_enough(first):
+            is_cut = first.summary is not None and first.summary.ended == "limit"
+            longer = "sample more with --steps 100" if is_cut else "let it run longer"
             raise NotMeasuredError(
-                f"{target} made too few steps to see where their time goes; let it run longer, or name what a"
+                f"{target} made too few steps to see where their time goes; {longer}, or name what a"
                 f" step is: `perfkit profile {target} --step-at FILE:LINE`"
             )
         later = replace(
@@ -496,8 +498,9 @@ class _Causes:
                 continue
             name = self._name(line, samples)
             # What a model or a library computes at a line is no cause by itself.
-            if name == "line" and {one.phase or one.inner for one in samples} & {MODEL, LIBRARY}:
+            if name is None and {one.phase or one.inner for one in samples} & {MODEL, LIBRARY}:
                 continue
+            name = name or ("sync" if line.place in self._synced else "line")
             share = self._loop.part(samples)
             what = f"{human_percent(share)} of a step is {_NOUNS[name]}"
             yield self._cause(name, what, line, gain, share=share)
@@ -525,12 +528,11 @@ class _Causes:
         pairs = [later > earlier for earlier, later in itertools.combinations(sums, 2)]
         return last >= _GROWN * max(first, 1e-9) and sum(pairs) >= _RISING * len(pairs)
 
-    def _name(self, line: OwnLine, samples: Sequence[LineSample]) -> CauseName:
+    def _name(self, line: OwnLine, samples: Sequence[LineSample]) -> CauseName | None:
         inner = max(samples, key=lambda one: one.total_s).inner
         if inner in _OF_LIBRARY:
             return _OF_LIBRARY[inner]
-        named: CauseName | None = next((name for name, calls in _CALLS if re.search(calls, line.text)), None)
-        return named or ("sync" if line.place in self._synced else "line")
+        return next((name for name, calls in _CALLS if re.search(calls, line.text)), None)
 
     def _trials(self) -> Iterator[WhyCause]:
         model = [one for one in self._found.samples if one.phase in (MODEL, BACKWARD) and not evaluates(one)]
