@@ -14,7 +14,7 @@ import msgspec
 
 from perfkit.commands.profile import TORCHRUN
 from perfkit.config import Project
-from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
+from perfkit.errors import EXIT_INTERRUPTED, NotMeasuredError, RunInterruptedError, UsageError
 from perfkit.identity import short_run_id
 from perfkit.invocation import follow_up
 from perfkit.ledger.remote import mirror_at
@@ -35,7 +35,6 @@ _REFUSED = ("--no-python", "--no_python", "--run-path", "--run_path")
 _FLAGS = ("--standalone", *_AS_MODULE, *_REFUSED)
 # The room that is kept for a result from the start on, so that a disk that is full later does no harm.
 RESULT_BYTES = 1 << 14
-_INTERRUPTED = 128 + signal.SIGINT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +120,7 @@ def run_whole(request: WholeRequest, *, project: Project) -> WholeResult:
         filed += "; its later steps were not, since it ended at once"
     if result is not None and result.runs:
         filed += f"; `{follow_up(f'perfkit ledger show {short_run_id(result.runs[-1])}')}` has what was filed"
-    if code in (_INTERRUPTED, -signal.SIGINT):
+    if code in (EXIT_INTERRUPTED, -signal.SIGINT):
         raise RunInterruptedError(f"{target.name} was interrupted: {filed}")
     if code or result is None or not result.is_over:
         ended = ended_in_words(code) if code else "ended at once, by os._exit"
@@ -161,19 +160,22 @@ def _script_place(words: Sequence[str]) -> int | None:
 
 def _run(command: Sequence[str]) -> int:
     """Run a command on this terminal to its end, and return its code."""
-    with subprocess.Popen(command) as process, _passing_signals(process):
-        return process.wait()
+    with subprocess.Popen(command) as process, _passing_signals(process) as pressed:
+        code = process.wait()
+    # torchrun ends otherwise.
+    return EXIT_INTERRUPTED if code and pressed else code
 
 
 @contextlib.contextmanager
-def _passing_signals(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Leave it to the program how it ends: a terminal sends it Ctrl-C by itself."""
+def _passing_signals(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
+    """Leave it to the program how it ends: a terminal sends it Ctrl-C by itself, and each is in the list."""
+    pressed: list[int] = []
     before = {
-        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda number, _: pressed.append(number)),
         signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: process.terminate()),
     }
     try:
-        yield
+        yield pressed
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -14,7 +14,7 @@ import msgspec
 
 from perfkit.commands.training import TrainingRecord
 from perfkit.commands.whole import NO_STEP, RESULT_BYTES, WholeResult, WholeSpec
-from perfkit.errors import EXIT_USAGE, UsageError
+from perfkit.errors import EXIT_INTERRUPTED, EXIT_USAGE, UsageError
 from perfkit.profiling.passes.follow import WholeSteps
 from perfkit.profiling.passes.meter import import_torch
 from perfkit.profiling.passes.target_code import as_a_module, without_harness
@@ -63,6 +63,9 @@ def main() -> None:
         hint = as_a_module(error, Path(spec.root))
         _show(error)
         sys.exit(1)
+    except KeyboardInterrupt as error:
+        _show(error)
+        sys.exit(EXIT_INTERRUPTED)
     finally:
         if os.getpid() == process:
             record.finish()
@@ -91,7 +94,7 @@ def _changed(spec: WholeSpec, code: CodeType) -> CodeType:
     return code
 
 
-def _show(error: Exception) -> None:
+def _show(error: BaseException) -> None:
     frames = without_harness(error.__traceback__)
     sys.excepthook(type(error), error.with_traceback(frames), frames)
 

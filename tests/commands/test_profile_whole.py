@@ -137,19 +137,23 @@ def test_batches_or_backward_passes_are_steps_where_there_is_no_optimizer(
     assert f"time in {part}" in rows(project)
 
 
+@pytest.mark.parametrize(
+    ("end", "shown_as", "exit_code"),
+    [(FAILS, "ValueError: too bad", 1), ("raise KeyboardInterrupt", "KeyboardInterrupt", 130)],
+)
 def test_a_line_ends_steps_and_a_failure_keeps_what_was_measured(
-    project: Repository, capfd: pytest.CaptureFixture[str]
+    project: Repository, capfd: pytest.CaptureFixture[str], end: str, shown_as: str, exit_code: int
 ) -> None:
-    script = LOADERS + BY_HAND + FAILS
+    script = LOADERS + BY_HAND + end
     line = 1 + script.splitlines().index("    model(torch.ones(8, 4)).sum().backward()")
 
     code, printed, error = followed(project, script, "train.py", "--step-at", f"train.py:{line}", "--", "2")
 
-    assert (1, "") == (code, printed)
+    assert (exit_code, "") == (code, printed)
     shown = capfd.readouterr().err
-    assert "ValueError: too bad" in shown
+    assert shown_as in shown
     assert "perfkit/interface" not in shown
-    assert error.splitlines()[-1].startswith("perfkit: train.py ended with exit status 1: 134 steps, ")
+    assert ": 134 steps, " in error.splitlines()[-1]
     assert 200 == len(rows(project)["step_time"].outcome.values)
 
 

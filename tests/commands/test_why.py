@@ -241,6 +241,13 @@ def test_a_loader_is_named_with_what_its_processes_do() -> None:
     assert "input-bound: the loader delivers 200 samples/s, the model could take 400" == report.verdict
 
 
+def test_a_wait_for_no_line_in_particular_is_a_bound_too() -> None:
+    report = _asked(_sample(_line(9), 2.0, phase=DATA, inner=WAIT), facts={"workers": "1"})
+
+    assert ("transform", "train.py:9") == (report.causes[0].name, report.causes[0].place)
+    assert report.verdict.startswith("input-bound: ")
+
+
 def test_a_trial_gives_the_gain_and_no_trial_more_than_the_wait() -> None:
     wait = _sample(_line(9), 0.8, phase=DATA)
     facts = {"workers": "0", "new_workers": "1", "optimizer": "Adam"}

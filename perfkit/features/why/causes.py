@@ -277,9 +277,11 @@ def _rank(one: WhyCause, step_s: float) -> float:
 
 def _verdict(causes: Sequence[WhyCause], loop: _Loop, per_s: float | None) -> str:
     if not causes:
-        return (
-            f"compute-bound: {human_percent(loop.share((MODEL, BACKWARD)))} of a step is the model's own work"
-        )
+        share = loop.share((MODEL, BACKWARD))
+        if share >= _MOST_OF:
+            return f"compute-bound: {human_percent(share)} of a step is the model's own work"
+        part, share = next(iter(loop.shares().items()))
+        return f"no change stands out: the largest part of a step is {part}, {human_percent(share)}"
     first = causes[0]
     if first.name in ("loader", "transform"):
         share = loop.share((DATA,))
@@ -461,6 +463,13 @@ class _Causes:
             yield self._cause("loader", what, line, gain, share=share, change=change)
             return
         if line is None or not has_line:
+            if share >= _MOST_OF:
+                at = self._loop.in_loop(max(mine, key=lambda one: one.total_s))
+                what = f"the loop waits for data for {human_percent(share)} of a step"
+                change = (
+                    "make batches cheaper, do their work once beforehand, or give the loader more workers"
+                )
+                yield self._cause("transform", what, at, wait, share=share, change=change)
             return
         change = "make this line cheaper, or do it once beforehand"
         if not ratios:
