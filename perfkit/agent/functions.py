@@ -11,6 +11,7 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Mapping
+from importlib.machinery import ModuleSpec
 from operator import attrgetter
 from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
@@ -127,11 +128,16 @@ def compile_script(path: Path) -> types.CodeType:
     return compile(path.read_bytes(), str(path), "exec")
 
 
-def script_call(code: types.CodeType, path: Path) -> Callable[[], object]:
-    """Return a function that runs a script's code as the interpreter would, in a new ``__main__``."""
+def script_call(code: types.CodeType, path: Path, *, spec: ModuleSpec | None = None) -> Callable[[], object]:
+    """Return a function that runs a script's code as the interpreter would, in a new ``__main__``.
+
+    With the ``spec`` of a module it runs as with ``python -m``.
+    """
     module = types.ModuleType("__main__")
     module.__file__ = str(path)
     module.__dict__["__builtins__"] = builtins
+    if spec is not None:
+        module.__spec__, module.__loader__, module.__package__ = spec, spec.loader, spec.parent
     sys.modules["__main__"] = module
     return functools.partial(exec, code, module.__dict__)
 

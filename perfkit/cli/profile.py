@@ -60,7 +60,8 @@ def profile(
     target: Annotated[
         str,
         typer.Argument(
-            help='A configured name, "package.module:function", a script, a notebook, or a line of torchrun.'
+            help='A configured name, "package.module:function", a script, a module for `python -m`, a'
+            " notebook, or a line of torchrun."
         ),
     ],
     arguments: Annotated[

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perfkit.commands.show import code_names, read_profiles
 from perfkit.config import Project
-from perfkit.errors import NotMeasuredError, UsageError
+from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
 from perfkit.extras import is_installed
 from perfkit.model import SIDES, Balance, Commit, PassName, Side
 from perfkit.model.comparisons import Log
@@ -231,6 +231,8 @@ class _Scene:
 
 
 def _check(side: Side, spec: PassSpec, result: PassResult) -> None:
+    if result.is_interrupted:
+        raise RunInterruptedError("interrupted; nothing was compared")
     problem = result.problem
     if problem is None:
         return

@@ -150,7 +150,7 @@ class ProfilePlan:
 
 def plan_profile(request: ProfileRequest, project: Project) -> ProfilePlan:
     """Check everything that can be wrong before the first pass."""
-    target = resolve_target(request.target, project, folder=Path.cwd(), notebooks=True)
+    target = resolve_target(request.target, project, folder=Path.cwd(), any_kind=True)
     _check_ranks(request, target)
     passes = _passes(request)
     unit = Unit(loader=request.step_at == LOADER)
@@ -182,11 +182,11 @@ def _check_ranks(request: ProfileRequest, target: Target) -> None:
         raise UsageError(f"ranks must be at least 1, found {ranks}; give their number, such as --ranks 2")
     if request.stall_limit_s <= 0:
         raise UsageError(f"--stall-limit must be above 0 seconds, found {request.stall_limit_s:g}")
-    if not target.is_script or target.is_notebook:
+    if target.is_notebook or not (target.is_script or target.is_module):
         kind = "notebook" if target.is_notebook else "function"
         raise UsageError(
-            f'"{target.name}" is a {kind}, and ranks are started as torchrun starts them, each with a script;'
-            f" write a script that does its work, and profile that with --ranks {ranks}"
+            f'"{target.name}" is a {kind}, and ranks are started as torchrun starts them, each with a script'
+            f" or a module; write a script that does its work, and profile that with --ranks {ranks}"
         )
     if request.port is not None:
         check_port(request.port)
@@ -278,10 +278,6 @@ def started_ranks(target: str, arguments: tuple[str, ...], *, ranks: int | None)
     found = parser.parse_args(list(arguments))
     if found.script is None:
         parser.error("no script is named")
-    if found.module:
-        raise UsageError(
-            f"torchrun -m {found.script}: ranks are profiled of a script; name the file of the module"
-        )
     if found.nnodes.rpartition(":")[2] != "1" or found.node_rank != 0:
         raise UsageError(
             f"torchrun --nnodes {found.nnodes} --node-rank {found.node_rank}: a profile has all its ranks on"
@@ -466,7 +462,7 @@ class _Making:
                 record(made.recorded)
             if problem is None:
                 self.made.append(made)
-                if made.result.summary is not None and made.result.summary.ended == "interrupted":
+                if made.result.is_interrupted:
                     raise KeyboardInterrupt
                 continue
             if problem.kind == "usage":

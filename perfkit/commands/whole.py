@@ -14,7 +14,7 @@ import msgspec
 
 from perfkit.commands.profile import TORCHRUN
 from perfkit.config import Project
-from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
+from perfkit.errors import EXIT_INTERRUPTED, NotMeasuredError, RunInterruptedError, UsageError
 from perfkit.identity import short_run_id
 from perfkit.invocation import follow_up
 from perfkit.ledger.remote import mirror_at
@@ -30,10 +30,11 @@ NO_STEP = (
 )
 _MODULE = "perfkit.interface.whole"
 # Options of torchrun that take no value.
-_FLAGS = ("--standalone", "-m", "--module", "--no-python", "--no_python", "--run-path", "--run_path")
+_AS_MODULE = ("-m", "--module")
+_REFUSED = ("--no-python", "--no_python", "--run-path", "--run_path")
+_FLAGS = ("--standalone", *_AS_MODULE, *_REFUSED)
 # The room that is kept for a result from the start on, so that a disk that is full later does no harm.
 RESULT_BYTES = 1 << 14
-_INTERRUPTED = 128 + signal.SIGINT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,23 +64,25 @@ class WholeSpec:
 class WholeResult:
     """The runs of a target that were filed, none where nothing could be, and what was found in lines.
 
-    Until it ``is_over``, there may be more.
+    Until it ``is_over``, there may be more. ``refused`` has the reason why it was not run at all.
     """
 
     name: str
-    runs: tuple[str, ...]
-    lines: tuple[str, ...]
-    is_over: bool
+    runs: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    is_over: bool = True
+    refused: str = ""
 
 
 def run_whole(request: WholeRequest, *, project: Project) -> WholeResult:
     """Run the target on this terminal, and return what was filed of it.
 
     Raises:
-        NotMeasuredError: it failed, or no step was found; what was filed until then is in the message.
+        NotMeasuredError: it failed, and the exit code is its own, or no step was found; what was filed until
+            then is in the message.
     """
     launcher, named, arguments = _launched(request)
-    target = resolve_target(named, project, folder=Path.cwd(), notebooks=True)
+    target = resolve_target(named, project, folder=Path.cwd(), any_kind=True)
     if target.is_notebook:
         raise UsageError(
             f'"{target.name}" is a notebook, and --whole takes a script or a function; profile it without'
@@ -110,16 +113,20 @@ def run_whole(request: WholeRequest, *, project: Project) -> WholeResult:
             code = _run([sys.executable, *launcher, "-m", _MODULE, text, *arguments])
         left = file.read_bytes().strip()
         result = msgspec.json.decode(left, type=WholeResult) if left else None
+    if result is not None and result.refused:
+        raise UsageError(result.refused)
     filed = "nothing was filed" if result is None else result.lines[0]
     if result is not None and not result.is_over:
         filed += "; its later steps were not, since it ended at once"
     if result is not None and result.runs:
         filed += f"; `{follow_up(f'perfkit ledger show {short_run_id(result.runs[-1])}')}` has what was filed"
-    if code in (_INTERRUPTED, -signal.SIGINT):
+    if code in (EXIT_INTERRUPTED, -signal.SIGINT):
         raise RunInterruptedError(f"{target.name} was interrupted: {filed}")
     if code or result is None or not result.is_over:
         ended = ended_in_words(code) if code else "ended at once, by os._exit"
-        raise NotMeasuredError(f"{target.name} {ended}: {filed}")
+        failure = NotMeasuredError(f"{target.name} {ended}: {filed}")
+        failure.exit_code = (code if code >= 0 else 128 - code) or failure.exit_code
+        raise failure
     if not result.runs:
         raise NotMeasuredError(filed)
     return result
@@ -132,9 +139,10 @@ def _launched(request: WholeRequest) -> tuple[list[str], str, tuple[str, ...]]:
         at = _script_place(words)
         if at is None:
             raise UsageError("torchrun: no script is named; `perfkit profile --whole torchrun … train.py`")
-        if set(words[:at]) & set(_FLAGS[1:]):
-            raise UsageError("torchrun: only scripts are followed; name the file of the module")
-        return ["-m", "torch.distributed.run", *words[:at]], words[at], words[at + 1 :]
+        if set(words[:at]) & set(_REFUSED):
+            raise UsageError("torchrun: only scripts and modules are followed; name one")
+        given = [word for word in words[:at] if word not in _AS_MODULE]
+        return ["-m", "torch.distributed.run", *given], words[at], words[at + 1 :]
     if request.ranks is None:
         return [], request.target, request.arguments
     started = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={request.ranks}"]
@@ -152,19 +160,22 @@ def _script_place(words: Sequence[str]) -> int | None:
 
 def _run(command: Sequence[str]) -> int:
     """Run a command on this terminal to its end, and return its code."""
-    with subprocess.Popen(command) as process, _passing_signals(process):
-        return process.wait()
+    with subprocess.Popen(command) as process, _passing_signals(process) as pressed:
+        code = process.wait()
+    # torchrun ends otherwise.
+    return EXIT_INTERRUPTED if code and pressed else code
 
 
 @contextlib.contextmanager
-def _passing_signals(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Leave it to the program how it ends: a terminal sends it Ctrl-C by itself."""
+def _passing_signals(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
+    """Leave it to the program how it ends: a terminal sends it Ctrl-C by itself, and each is in the list."""
+    pressed: list[int] = []
     before = {
-        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda number, _: pressed.append(number)),
         signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: process.terminate()),
     }
     try:
-        yield
+        yield pressed
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import importlib.util
 import inspect
 import itertools
 import json
@@ -14,6 +15,7 @@ import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.abc import InspectLoader
 from pathlib import Path
 from typing import Any
 
@@ -226,7 +228,7 @@ def prepare_process(place: str, arguments: tuple[str, ...], *, root: Path) -> No
 
 
 def load_target(place: str, *, change_code: CodeChange) -> LoadedTarget:
-    """Import a module, or compile a script or notebook; ``change_code`` may replace its code."""
+    """Import a function, or compile what runs as ``__main__``; ``change_code`` may replace its code."""
     if is_notebook(place):
         notebook = read_notebook(Path(place))
         return LoadedTarget(
@@ -239,9 +241,27 @@ def load_target(place: str, *, change_code: CodeChange) -> LoadedTarget:
             call=script_call(change_code(compile_script(path)), path),
             version=source_version(path.read_bytes().decode(errors="replace")),
         )
+    if ":" not in place:
+        return _load_module(place, change_code)
     function = load_function(place)
     _check_no_parameters(function, place)
     return LoadedTarget(call=function, version=function_version(function))
+
+
+def _load_module(name: str, change_code: CodeChange) -> LoadedTarget:
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        return _load_module(f"{name}.__main__", change_code)
+    if spec is None or spec.origin is None or not isinstance(spec.loader, InspectLoader):
+        raise UsageError(f'there is no module "{name}" to run; check the spelling, or name a script')
+    code, path = spec.loader.get_code(name), Path(spec.origin)
+    if code is None:
+        raise UsageError(f'"{name}" is no module of Python code; name a script')
+    sys.argv[0] = spec.origin
+    return LoadedTarget(
+        call=script_call(change_code(code), path, spec=spec),
+        version=source_version(path.read_bytes().decode(errors="replace")),
+    )
 
 
 def load_function(place: str) -> Callable[..., object]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import cProfile
 import json
+import os
+import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -175,6 +177,38 @@ def test_nothing_is_left_behind(project: Repository, explained: Explained) -> No
     assert 0 == explained.exit_code
     assert 1 == len(project.git.git.worktree("list").splitlines())
     assert "" == project.git.git.status("--porcelain")
+
+
+STOPPED = """
+import os
+import signal
+import sys
+
+import torch
+
+monitoring = getattr(sys, "monitoring", None)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(20):
+    model(torch.ones(8, 4)).sum().backward()
+    optimizer.step()
+    if step == 5 and (sys.getprofile() or (monitoring and monitoring.get_tool(monitoring.PROFILER_ID))):
+        os.kill({parent}, signal.SIGINT)
+"""
+
+
+def test_ctrl_c_in_a_cprofile_pass_ends_it(repository: Repository) -> None:
+    for number in range(2):
+        repository.commit({"train.py": f"{STOPPED.format(parent=os.getpid())}# {number}\n"})
+    of_a_person = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        done = _explain(repository.root, "HEAD~1", "HEAD", "--target", "train.py")
+    finally:
+        signal.signal(signal.SIGINT, of_a_person)
+
+    assert (130, "") == (done.returncode, done.stdout)
+    assert "cProfile 1 of" in done.stderr
+    assert "cProfile 2 of" not in done.stderr
 
 
 def test_without_a_target_two_commits_ask_for_one(repository: Repository) -> None:

@@ -177,6 +177,8 @@ def test_a_line_of_torchrun_is_a_script_with_ranks() -> None:
     assert StartedRanks(target="t.py", arguments=("--lr",), ranks=2, port=29511) == found
     other = started_ranks("t.py", ("--nproc-per-node", "3"), ranks=4)
     assert StartedRanks(target="t.py", arguments=("--nproc-per-node", "3"), ranks=4) == other
+    module = started_ranks("torchrun", ("-m", "package.train", "-m"), ranks=None)
+    assert StartedRanks(target="package.train", arguments=("-m",), ranks=1) == module
     assert (started_ranks("torchrun", ("--nproc-per-node", "auto", "t.py"), ranks=None).ranks or 0) >= 1
 
 
@@ -187,7 +189,6 @@ def test_a_line_of_torchrun_is_a_script_with_ranks() -> None:
         (("--nproc-per-node", "two", "t.py"), None, '"two": expected a number, or one of gpu, cpu, auto'),
         (("--nnodes", "2", "t.py"), None, "a profile has all its ranks on this machine"),
         (("--master-addr", "10.0.0.1", "t.py"), None, "a profile has all its ranks on this machine"),
-        (("-m", "package.train"), None, "name the file of the module"),
         (("--log-dir=x", "t.py"), None, "torchrun: unrecognized arguments: --log-dir=x"),
         (("t.py",), 2, "both give the number of ranks"),
     ],

@@ -54,6 +54,7 @@ FAILS = """
 raise ValueError("too bad")
 """
 RANKS = """
+import weakref
 import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
@@ -64,7 +65,10 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for step in range(300):
     model(torch.ones(8, 4)).sum().backward()
     optimizer.step()
+group = weakref.ref(distributed.group.WORLD)
 distributed.destroy_process_group()
+# The end of a group may wait for ever.
+assert group() is not None
 """
 
 
@@ -133,29 +137,33 @@ def test_batches_or_backward_passes_are_steps_where_there_is_no_optimizer(
     assert f"time in {part}" in rows(project)
 
 
+@pytest.mark.parametrize(
+    ("end", "shown_as", "exit_code"),
+    [(FAILS, "ValueError: too bad", 1), ("raise KeyboardInterrupt", "KeyboardInterrupt", 130)],
+)
 def test_a_line_ends_steps_and_a_failure_keeps_what_was_measured(
-    project: Repository, capfd: pytest.CaptureFixture[str]
+    project: Repository, capfd: pytest.CaptureFixture[str], end: str, shown_as: str, exit_code: int
 ) -> None:
-    script = LOADERS + BY_HAND + FAILS
+    script = LOADERS + BY_HAND + end
     line = 1 + script.splitlines().index("    model(torch.ones(8, 4)).sum().backward()")
 
     code, printed, error = followed(project, script, "train.py", "--step-at", f"train.py:{line}", "--", "2")
 
-    assert (4, "") == (code, printed)
+    assert (exit_code, "") == (code, printed)
     shown = capfd.readouterr().err
-    assert "ValueError: too bad" in shown
+    assert shown_as in shown
     assert "perfkit/interface" not in shown
-    assert error.splitlines()[-1].startswith("perfkit: train.py ended with exit status 1: 134 steps, ")
+    assert ": 134 steps, " in error.splitlines()[-1]
     assert 200 == len(rows(project)["step_time"].outcome.values)
 
 
-@pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)"])
+@pytest.mark.parametrize(("end", "exit_code"), [("os._exit(0)", 4), ("os.kill(os.getpid(), 9)", 137)])
 def test_a_program_that_ends_at_once_keeps_its_first_steps_and_is_not_measured(
-    project: Repository, end: str
+    project: Repository, end: str, exit_code: int
 ) -> None:
     code, printed, error = followed(project, LOADERS + BY_HAND + f"import os\n{end}\n", "train.py", "--", "2")
 
-    assert (4, "") == (code, printed)
+    assert (exit_code, "") == (code, printed)
     filed = rows(project)
     assert 200 == len(filed["step_time"].outcome.values)
     assert filed["time"].run_id[-12:] in error
@@ -179,7 +187,7 @@ def test_later_steps_are_filed_where_there_are_twenty(
 
 
 def test_ranks_of_torchrun_are_followed(project: Repository) -> None:
-    words = ("torchrun", "--standalone", "--nproc-per-node", "2", "train.py")
+    words = ("torchrun", "--standalone", "--nproc-per-node", "2", "-m", "train")
 
     code, printed, error = followed(project, RANKS, *words)
 
@@ -189,7 +197,14 @@ def test_ranks_of_torchrun_are_followed(project: Repository) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code"), [(("train.py",), 4), (("train.py", "--passes", "clean"), 2), (("none.py",), 2)]
+    ("words", "code"),
+    [
+        (("train.py",), 4),
+        (("train.py", "--passes", "clean"), 2),
+        (("none.py",), 2),
+        (("train:none",), 2),
+        (("none",), 2),
+    ],
 )
 def test_what_cannot_be_followed_is_one_line(project: Repository, words: tuple[str, ...], code: int) -> None:
     found, printed, error = followed(project, "", *words)
@@ -219,16 +234,21 @@ def test_workers_do_not_hang_where_the_temporary_folder_has_a_long_path(
 
 
 @pytest.mark.parametrize("words", [("--whole",), ("--passes", "clean", "--no-ledger")])
-@pytest.mark.parametrize(("text", "function"), [("def main(): ...", "main"), ("", "FUNCTION")])
-def test_a_module_run_as_a_script_is_named_as_what_works(
-    project: Repository, words: tuple[str, ...], text: str, function: str
+@pytest.mark.parametrize(("target", "code"), [("pkg.train", 0), ("pkg", 0), ("pkg/train.py", None)])
+def test_a_module_runs_as_with_python_m(
+    project: Repository, words: tuple[str, ...], target: str, code: int | None
 ) -> None:
-    project.commit({"pkg/__init__.py": "", "pkg/train.py": f"from . import model\n{text}\n"})
+    uses = f"from . import model\nimport sys\nassert sys.argv[0].endswith('.py')\n{LOADERS}{TRAINS}"
+    files = {"pkg/__init__.py": "", "pkg/model.py": "", "pkg/train.py": uses, "pkg/__main__.py": uses}
+    project.commit({**files, ".gitignore": "benchmarks/\nprofiles/\n"})
 
-    done = run_here("profile", *words, "pkg/train.py", cwd=project.root)
+    done = run_here("profile", *words, target, "--", "1", cwd=project.root)
 
-    assert 4 == done.returncode
-    assert f"`pkg.train:{function} -- …`" in done.stderr
+    if code is None:
+        assert 0 != done.returncode
+        assert "run it as `pkg.train`" in done.stderr
+    else:
+        assert code == done.returncode, done.stderr
 
 
 def test_a_notebook_is_refused_with_what_works(project: Repository) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,21 @@ from typing import Any
 import pytest
 from forked_commands import run_here
 
+from perfkit.agent.counters.model import Counts, count_of
 from perfkit.features.why.causes import WhyReport, report_of
 from perfkit.model import PassSummary
-from perfkit.model.profiles import BACKWARD, DATA, MODEL, UPDATE, WAIT, LineSample, LoopSamples, OwnLine
+from perfkit.model.counters import SYNCS
+from perfkit.model.profiles import (
+    BACKWARD,
+    DATA,
+    LIBRARY,
+    MODEL,
+    UPDATE,
+    WAIT,
+    LineSample,
+    LoopSamples,
+    OwnLine,
+)
 from perfkit.profiling.passes.exchange import PassResult, Trial
 
 pytestmark = pytest.mark.usefixtures("one_launcher")
@@ -64,12 +77,12 @@ LOOP = (
 )
 
 
-def _asked(*more: LineSample, **fields: Any) -> WhyReport:  # noqa: ANN401 (fields of all kinds)
+def _asked(*more: LineSample, counts: PassResult | None = None, **fields: Any) -> WhyReport:  # noqa: ANN401 (fields of all kinds)
     samples = (*LOOP, *more)
     block_s = tuple(map(sum, zip(*(one.seconds for one in samples), strict=True)))
     found = LoopSamples(block_s=block_s, block_steps=10, samples=samples, **fields)
     summary = PassSummary(name="clean", total_s=sum(block_s), step_s=(0.1,) * 200, samples=6400)
-    return report_of("train.py", summary, found, counts=PassResult(), memory=PassResult())
+    return report_of("train.py", summary, found, counts=counts or PassResult(), memory=PassResult())
 
 
 @pytest.fixture
@@ -165,6 +178,18 @@ def test_too_few_steps_are_no_answer(tmp_path: Path) -> None:
     assert "--step-at FILE:LINE" in done.stderr
 
 
+def test_so_many_steps_are_sampled_however_long_they_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfkit.features.why.causes._LIMIT_S", 0.01)
+    (tmp_path / "train.py").write_text(SCRIPT)
+
+    few, many = (run_here("why", "train.py", *more, cwd=tmp_path) for more in ((), ("--steps", "100")))
+
+    assert (4, 0) == (few.returncode, many.returncode)
+    assert "--steps" in few.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "text", "fields"),
     [
@@ -181,6 +206,18 @@ def test_a_line_is_named_by_its_share_of_a_step(name: str, text: str, fields: di
 
     assert (name, "train.py:13") == (first.name, first.place)
     assert first.gain[0] < 0.2 < first.gain[2]
+
+
+@pytest.mark.parametrize(("inner", "names"), [("", ["sync"]), (LIBRARY, [])])
+def test_a_read_value_names_a_line_of_ones_own_and_not_all_that_a_library_does_there(
+    inner: str, names: list[str]
+) -> None:
+    reads = count_of(SYNCS, [Counter({("bool(Tensor)", "train.py:13"): 1})])
+    counts = PassResult(counts=Counts(counts=(reads,), not_counted={}))
+
+    report = _asked(_sample(_line(13, "trainer.train()"), 0.2, inner=inner), counts=counts)
+
+    assert names == [cause.name for cause in report.causes]
 
 
 def test_a_line_that_takes_ever_longer_is_a_growing_one() -> None:
@@ -202,6 +239,13 @@ def test_a_loader_is_named_with_what_its_processes_do() -> None:
     # Without the wait a step is half as long, and no loader makes it shorter than the model's work.
     assert 0.5 == pytest.approx(report.causes[0].gain[1], abs=0.1)
     assert "input-bound: the loader delivers 200 samples/s, the model could take 400" == report.verdict
+
+
+def test_a_wait_for_no_line_in_particular_is_a_bound_too() -> None:
+    report = _asked(_sample(_line(9), 2.0, phase=DATA, inner=WAIT), facts={"workers": "1"})
+
+    assert ("transform", "train.py:9") == (report.causes[0].name, report.causes[0].place)
+    assert report.verdict.startswith("input-bound: ")
 
 
 def test_a_trial_gives_the_gain_and_no_trial_more_than_the_wait() -> None:

@@ -134,8 +134,9 @@ def test_objects_that_stay_are_a_leak(code: ModuleType, tmp_path: Path) -> None:
     assert line.step_bytes is None
     assert pytest.approx(50_000, rel=0.01) == line.growth_bytes
     assert line.leaks
-    assert 6 == len(found.peak)
-    assert found.peak[-1] >= 300_000
+    # Python's objects are traced from the end of the first step on.
+    assert (0, 5) == (line.alive[0], len(found.peak))
+    assert found.peak[-1] >= 250_000
 
 
 @pytest.mark.parametrize("step", ["leave_a_cycle", "fill_once"])
@@ -171,6 +172,7 @@ def test_a_run_without_steps_is_watched_as_one(code: ModuleType, tmp_path: Path)
 
     found = watch.memory()
     assert 0 == found.steps
+    assert "no step ended" in found.not_seen
     assert (2000,) == _line(found, "tensors", "code.py:18").allocated
     assert "which is the whole run, since no optimizer step was seen" in memory_text(found)
 

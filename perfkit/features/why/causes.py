@@ -141,7 +141,7 @@ def find_causes(
     With ``tries`` the first cause's change is then measured beside the loop as it is. After Ctrl-C no further
     pass is begun.
     """
-    found = resolve_target(target, project, folder=Path.cwd(), notebooks=True)
+    found = resolve_target(target, project, folder=Path.cwd(), any_kind=True)
     with measuring(progress.info, wait_s=wait_s), temporary_folder() as folder, PassLauncher() as launcher:
         spec = PassSpec(
             name="clean",
@@ -152,7 +152,7 @@ def find_causes(
             folder="",
             artifact="why",
             steps=steps,
-            limit_s=_LIMIT_S,
+            limit_s=_LIMIT_S if steps is None else None,
             samples=True,
         )
 
@@ -161,8 +161,10 @@ def find_causes(
         if first.samples is None and first.unit not in (None, Unit()):
             first = make("samples again", replace(spec, unit=first.unit or Unit()))
         if first.samples is None or first.summary is None or not _is_enough(first):
+            is_cut = first.summary is not None and first.summary.ended == "limit"
+            longer = "sample more with --steps 100" if is_cut else "let it run longer"
             raise NotMeasuredError(
-                f"{target} made too few steps to see where their time goes; let it run longer, or name what a"
+                f"{target} made too few steps to see where their time goes; {longer}, or name what a"
                 f" step is: `perfkit profile {target} --step-at FILE:LINE`"
             )
         later = replace(
@@ -173,7 +175,7 @@ def find_causes(
             samples=False,
         )
         counts = memory = PassResult()
-        is_interrupted = _is_interrupted(first)
+        is_interrupted = first.is_interrupted
         try:
             if not is_interrupted:
                 counts = make("counts", replace(later, name="counts"))
@@ -202,7 +204,7 @@ def _make_pass(
     elif name.startswith("samples"):
         problem = result.problem
         raise NotMeasuredError(described(problem, place) if problem else "nothing was measured")
-    if _is_interrupted(result) and not _is_enough(result):
+    if result.is_interrupted and not _is_enough(result):
         raise KeyboardInterrupt
     return result
 
@@ -229,10 +231,6 @@ def _tried(
         lost = problems[0] if problems else "the loop makes too few steps"
         return replace(report, not_seen=f"the change could not be tried: {lost}")
     return replace(report, tried=both.ratio)
-
-
-def _is_interrupted(result: PassResult) -> bool:
-    return result.summary is not None and result.summary.ended == "interrupted"
 
 
 def _is_enough(result: PassResult) -> bool:
@@ -279,9 +277,11 @@ def _rank(one: WhyCause, step_s: float) -> float:
 
 def _verdict(causes: Sequence[WhyCause], loop: _Loop, per_s: float | None) -> str:
     if not causes:
-        return (
-            f"compute-bound: {human_percent(loop.share((MODEL, BACKWARD)))} of a step is the model's own work"
-        )
+        share = loop.share((MODEL, BACKWARD))
+        if share >= _MOST_OF:
+            return f"compute-bound: {human_percent(share)} of a step is the model's own work"
+        part, share = next(iter(loop.shares().items()))
+        return f"no change stands out: the largest part of a step is {part}, {human_percent(share)}"
     first = causes[0]
     if first.name in ("loader", "transform"):
         share = loop.share((DATA,))
@@ -463,6 +463,13 @@ class _Causes:
             yield self._cause("loader", what, line, gain, share=share, change=change)
             return
         if line is None or not has_line:
+            if share >= _MOST_OF:
+                at = self._loop.in_loop(max(mine, key=lambda one: one.total_s))
+                what = f"the loop waits for data for {human_percent(share)} of a step"
+                change = (
+                    "make batches cheaper, do their work once beforehand, or give the loader more workers"
+                )
+                yield self._cause("transform", what, at, wait, share=share, change=change)
             return
         change = "make this line cheaper, or do it once beforehand"
         if not ratios:
@@ -500,8 +507,9 @@ class _Causes:
                 continue
             name = self._name(line, samples)
             # What a model or a library computes at a line is no cause by itself.
-            if name == "line" and {one.phase or one.inner for one in samples} & {MODEL, LIBRARY}:
+            if name is None and {one.phase or one.inner for one in samples} & {MODEL, LIBRARY}:
                 continue
+            name = name or ("sync" if line.place in self._synced else "line")
             share = self._loop.part(samples)
             what = f"{human_percent(share)} of a step is {_NOUNS[name]}"
             yield self._cause(name, what, line, gain, share=share)
@@ -529,12 +537,11 @@ class _Causes:
         pairs = [later > earlier for earlier, later in itertools.combinations(sums, 2)]
         return last >= _GROWN * max(first, 1e-9) and sum(pairs) >= _RISING * len(pairs)
 
-    def _name(self, line: OwnLine, samples: Sequence[LineSample]) -> CauseName:
+    def _name(self, line: OwnLine, samples: Sequence[LineSample]) -> CauseName | None:
         inner = max(samples, key=lambda one: one.total_s).inner
         if inner in _OF_LIBRARY:
             return _OF_LIBRARY[inner]
-        named: CauseName | None = next((name for name, calls in _CALLS if re.search(calls, line.text)), None)
-        return named or ("sync" if line.place in self._synced else "line")
+        return next((name for name, calls in _CALLS if re.search(calls, line.text)), None)
 
     def _trials(self) -> Iterator[WhyCause]:
         model = [one for one in self._found.samples if one.phase in (MODEL, BACKWARD) and not evaluates(one)]

@@ -40,7 +40,11 @@ def register(app: typer.Typer) -> None:
 
 def why(
     target: Annotated[
-        str, typer.Argument(help='A configured name, "package.module:function", a script or a notebook.')
+        str,
+        typer.Argument(
+            help='A configured name, "package.module:function", a script, a module for `python -m`, or a'
+            " notebook."
+        ),
     ],
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[-- ARGUMENTS]", help="What the target finds in sys.argv.")

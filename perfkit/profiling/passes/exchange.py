@@ -118,6 +118,11 @@ class PassResult:
     memory: MemoryProfile | None = None
     samples: LoopSamples | None = None
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether Ctrl-C ended the pass, with what was measured until then."""
+        return self.summary is not None and self.summary.ended == "interrupted"
+
 
 @dataclass(frozen=True, kw_only=True)
 class PassNews:

@@ -65,9 +65,7 @@ class MemoryWatch:
             gc.collect()
             gc.freeze()
             around.callback(gc.unfreeze)
-            if not tracemalloc.is_tracing():
-                tracemalloc.start(_FRAMES)
-                around.callback(tracemalloc.stop)
+            around.callback(self._python.end)
             self._around = around.pop_all()
         self._watching.on = True
         return self
@@ -94,6 +92,7 @@ class MemoryWatch:
         if not self._alive:
             self._of_run = True
             self.end_step()
+            self._python.not_seen = "Python's objects, since no step ended"
 
     def memory(self) -> MemoryProfile:
         """Return what was seen of each line, those with most bytes first."""
@@ -138,7 +137,7 @@ class MemoryWatch:
 
     def _leave_process(self) -> None:
         self._watching.on = False
-        tracemalloc.stop()
+        self._python.end()
 
 
 def _clear_lookups() -> None:
@@ -153,7 +152,10 @@ def _clear_lookups() -> None:
 
 
 class _PythonMemory:
-    """The living objects of Python by line, as tracemalloc knows them."""
+    """The living objects of Python by line, as tracemalloc knows them.
+
+    They are traced from the end of the first step on: traced imports, and all that they leave, take minutes.
+    """
 
     def __init__(self, own: OwnCode) -> None:
         self._own = own
@@ -161,8 +163,12 @@ class _PythonMemory:
         self._files: dict[str, tuple[_Whose, str]] = {}
         self.peak: list[int] = []
         self.not_seen = ""
+        self._is_begun = False
 
     def end_step(self) -> None:
+        if not self._alive:
+            self._begin()
+            return
         if not tracemalloc.is_tracing():
             self.not_seen = "Python's objects, since the target stopped tracemalloc"
             self._alive.append(Counter())
@@ -175,6 +181,16 @@ class _PythonMemory:
                 alive[place] += one.size
         self._alive.append(alive)
         tracemalloc.reset_peak()
+
+    def end(self) -> None:
+        if self._is_begun:
+            tracemalloc.stop()
+
+    def _begin(self) -> None:
+        self._alive.append(Counter())
+        if not tracemalloc.is_tracing():
+            self._is_begun = True
+            tracemalloc.start(_FRAMES)
 
     def lines(self) -> Iterator[LineMemory]:
         for place in dict.fromkeys(place for step in self._alive for place in step):

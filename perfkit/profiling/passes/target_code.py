@@ -8,7 +8,6 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
-import re
 import sys
 import sysconfig
 import traceback
@@ -24,6 +23,7 @@ from perfkit.profiling.passes.targets import StepLine, loop_around
 from perfkit.runner.targets import without_cell
 
 _HARNESS = Path(__file__).resolve().parent
+_PERFKIT = _HARNESS.parents[1]
 _INSTALLED = ("site-packages", "dist-packages")
 _OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError")
 _HYDRA = "hydra"
@@ -117,11 +117,10 @@ def optimizer_exists() -> bool:
 
 def calling_loop() -> StepLine | None:
     """Return the innermost loop of the user's code that runs now, None where there is none."""
-    perfkit = Path(__file__).parents[2]
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 (as documented)
     while frame is not None:
         path = Path(frame.f_code.co_filename)
-        if path.suffix == ".py" and not (_is_installed(path) or path.is_relative_to(perfkit)):
+        if path.suffix == ".py" and not (_is_installed(path) or path.is_relative_to(_PERFKIT)):
             found = loop_around(path, frame.f_lineno, frame.f_code.co_firstlineno)
             if found is not None:
                 return found
@@ -137,19 +136,19 @@ def describe_failure(error: BaseException, name: str, find_own: Callable[[], Own
         code = error.code if isinstance(error.code, int) else 1
         text = f": {error.code}" if isinstance(error.code, str) else ""
         return Problem(kind="failed", message=f"{name} exited with code {code}{text}")
-    frames, own = _without_harness(error.__traceback__), find_own()
+    frames, own = without_harness(error.__traceback__), find_own()
     details = "".join(traceback.format_exception(type(error), error, frames))
     return Problem(
         kind="failed",
         message=f"{name} raised {_in_a_line(error)}{_location(error, frames, own)}"
-        + as_a_function(error, own.root),
+        + as_a_module(error, own.root),
         status="oom" if type(error).__name__ in _OUT_OF_MEMORY else "error",
         details=details,
     )
 
 
-def as_a_function(error: BaseException, root: Path) -> str:
-    """Return which name runs a script that is a module of its package, "" of another failure."""
+def as_a_module(error: BaseException, root: Path) -> str:
+    """Return as which module a script runs that is one of its package, "" of another failure."""
     frames = list(traceback.walk_tb(error.__traceback__))
     if not (frames and isinstance(error, ImportError) and "no known parent package" in str(error)):
         return ""
@@ -157,10 +156,8 @@ def as_a_function(error: BaseException, root: Path) -> str:
     script = Path(frame.f_code.co_filename)
     if frame.f_globals.get("__name__") != "__main__" or not script.is_relative_to(root):
         return ""
-    has_main = re.search(r"^def main\(", script.read_text(errors="replace"), re.MULTILINE)
-    function = "main" if has_main else "FUNCTION"
     module = ".".join(script.relative_to(root).with_suffix("").parts).removeprefix("src.")
-    return f"; it is a module of a package: name a function, `{module}:{function} -- …`"
+    return f"; it is a module of a package: run it as `{module}`"
 
 
 def describe_internal_failure(error: Exception) -> Problem:
@@ -176,10 +173,11 @@ def _in_a_line(error: BaseException) -> str:
     return f"{kind}: {first_line}" if first_line else kind
 
 
-def _without_harness(frames: TracebackType | None) -> TracebackType | None:
+def without_harness(frames: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from the first frame on that is neither perfkit's nor the import system's."""
     while frames is not None:
         file = frames.tb_frame.f_code.co_filename
-        if not is_harness(file) and "importlib" not in file:
+        if not Path(file).is_relative_to(_PERFKIT) and "importlib" not in file:
             break
         frames = frames.tb_next
     return frames

@@ -41,6 +41,11 @@ class Target:
         return self.place.endswith(".py") or self.is_notebook
 
     @property
+    def is_module(self) -> bool:
+        """Whether the target is a module that is run as with ``python -m``."""
+        return not self.is_script and ":" not in self.place
+
+    @property
     def is_notebook(self) -> bool:
         """Whether the target is a notebook."""
         return is_notebook(self.place)
@@ -51,12 +56,15 @@ class Target:
         return Path(self.place).parent if self.is_notebook else None
 
 
-def resolve_target(name: str, project: Project, *, folder: Path, notebooks: bool = False) -> Target:
-    """Return the configured target, function or script (seen from ``folder``) called ``name``."""
+def resolve_target(name: str, project: Project, *, folder: Path, any_kind: bool = False) -> Target:
+    """Return the configured target, function or script (seen from ``folder``) called ``name``.
+
+    With ``any_kind`` it may be a notebook, or a module, as well.
+    """
     configured = project.config.targets.get(name)
     if configured is not None:
-        return _place(name, configured, folder=project.root, project=project, notebooks=notebooks)
-    return _place(name, name, folder=folder, project=project, notebooks=notebooks)
+        return _place(name, configured, folder=project.root, project=project, any_kind=any_kind)
+    return _place(name, name, folder=folder, project=project, any_kind=any_kind)
 
 
 def target_on(target: Target, root: Path, *, project: Path) -> Target:
@@ -69,18 +77,25 @@ def target_on(target: Target, root: Path, *, project: Path) -> Target:
     return replace(target, place=str(root / script.relative_to(project)))
 
 
-def _place(name: str, place: str, *, folder: Path, project: Project, notebooks: bool) -> Target:
+def _place(name: str, place: str, *, folder: Path, project: Project, any_kind: bool) -> Target:
     if place.endswith(".py"):
         return Target(name=name, place=str(_file(folder / place, "script", ".py")))
     if _FUNCTION.fullmatch(place) and not _function_of_script(place):
         return Target(name=name, place=place)
-    if is_notebook(place) and notebooks:
+    if is_notebook(place) and any_kind:
         path = _file(folder / place, "notebook", ".ipynb")
         read_notebook(path)
         return Target(name=name, place=str(path))
     if is_notebook(place):
         raise UsageError(_notebook(name))
+    if any_kind and any(_is_module(place, below) for below in (folder, project.root, project.root / "src")):
+        return Target(name=name, place=place)
     raise UsageError(_unknown(name, place, project))
+
+
+def _is_module(name: str, folder: Path) -> bool:
+    path = folder.joinpath(*name.split("."))
+    return path.with_name(f"{path.name}.py").is_file() or (path / "__main__.py").is_file()
 
 
 def _file(path: Path, kind: str, suffix: str) -> Path:
