@@ -115,6 +115,18 @@ def changed_lines(changed: Changed, side: Side) -> Mapping[str, Sequence[range]]
     return found
 
 
+def first_changed_line(changed: Changed, file: str, line: int) -> int:
+    """Return the first line of head that differs in the function at a line, that line where none is known."""
+    base, head = (changed.units(side, file) for side in SIDES)
+    if base is None or head is None:
+        return line
+    for name, found in head.functions.items():
+        for old, new in zip(base.functions.get(name, ()), found, strict=False):
+            if line in new.lines:
+                return new.first_difference(old)
+    return line
+
+
 def sort_changed(files: Iterable[str], read: Callable[[Side, str], bytes | None]) -> Changed:
     """Sort files that differ into Python, what nothing runs, and everything else."""
     python: set[str] = set()

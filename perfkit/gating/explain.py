@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from perfkit.agent.clock import UNREPORTED
-from perfkit.gating.affected import Changed, changed_lines
+from perfkit.gating.affected import Changed, changed_lines, first_changed_line
 from perfkit.gating.counter_verdicts import Disagreement, disagreements
 from perfkit.gating.coverage import find_changed, project_folder
 from perfkit.gating.judge import doubts
@@ -148,6 +148,10 @@ def explain_benchmark(
     section = function_section(base, head, work)
     old, new = (_own_lines(sides, changed_lines(changed, side)) for side in SIDES)
     suspect = find_suspect(section, changed_only(base, old), changed_only(head, new), work)
+    if suspect is not None:
+        file, _, line = suspect.place.rpartition(":")
+        first = first_changed_line(changed, (project_folder(sides) / file).as_posix(), int(line))
+        suspect = replace(suspect, place=f"{file}:{first}")
     return Explanation(
         benchmark=name,
         section=section,

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
+from typing import TypeGuard
 
 MODULE = "<module>"
 _Def = ast.FunctionDef | ast.AsyncFunctionDef
@@ -100,10 +102,26 @@ class Function:
         """The whole function, without docstrings."""
         return ast.dump(self.node)
 
+    def first_difference(self, other: Function) -> int:
+        """Return the line of its first statement that differs from the other's, its own where none does."""
+        own, others = (
+            sorted(filter(_has_line, ast.walk(function.node)), key=attrgetter("lineno"))
+            for function in (self, other)
+        )
+        # The text of a statement with a body begins with its head.
+        known = (ast.unparse(one).lstrip("\n").partition("\n")[0] for one in others)
+        texts = ((one.lineno, ast.unparse(one).lstrip("\n").partition("\n")[0]) for one in own)
+        return next((line for line, text in texts if text != next(known, None)), self.line)
+
     @cached_property
     def mentions(self) -> Mentions:
         """What it mentions, with all that is in it."""
         return _mentions(ast.walk(self.node))
+
+
+def _has_line(node: ast.AST) -> TypeGuard[ast.stmt]:
+    """Return whether a node is a statement of the file, and not one in place of a docstring."""
+    return isinstance(node, ast.stmt) and hasattr(node, "lineno")
 
 
 @dataclass(frozen=True, kw_only=True)

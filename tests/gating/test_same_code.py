@@ -10,7 +10,7 @@ import pytest
 from changes import BENCH, HARMLESS, HIDDEN, MORE_HIDDEN, Change
 from two_trees import on_other_trees
 
-from perfkit.gating.affected import Decision, decide, sort_changed
+from perfkit.gating.affected import Decision, decide, first_changed_line, sort_changed
 from perfkit.model import SIDES, Side
 from perfkit.repo.files import differing_files
 from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
@@ -92,6 +92,25 @@ def test_what_was_not_traced_is_not_known(traced: tuple[str, ...]) -> None:
     (function,) = decide(["test_a", "test_it"], traces, changed).functions
 
     assert ("unused", "never", "test_it" in traced) == (function.name, function.runs, function.known)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line"),
+    [
+        ("    b = a\n    return b\n", "    b = a\n    return sum(\n        [b]\n    )\n", 5),
+        ("    if a:\n        return 1\n", "    if a:\n        return 2\n", 5),
+        ('    """Old."""\n    return a\n', '    """New."""\n    # Fast.\n    return a + 0\n', 6),
+        ("    b = a\n    return a\n", "    return a\n", 4),
+        ("    return a\n", "    return a\n", 3),
+    ],
+)
+def test_the_first_changed_line_of_a_function_is_a_statement_that_differs(
+    before: str, after: str, line: int
+) -> None:
+    texts = {"base": f"import torch\n\ndef f(a):\n{before}", "head": f"import torch\n\ndef f(a):\n{after}"}
+    changed = sort_changed(["app.py"], lambda side, _: texts[side].encode())
+
+    assert line == first_changed_line(changed, "app.py", 3)
 
 
 # So many are traced on head alone.

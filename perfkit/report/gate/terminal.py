@@ -174,7 +174,7 @@ def _moved_lines(report: GateReport, names: Mapping[str, str]) -> Iterator[Rende
         # A profile slows calls down by much, so that its times are not those of the table.
         yield Folded(f"{name}: {part.name} ({part.place}) takes more time{by}")
         # One that is about another function would contradict this one.
-        yield from (Folded(f"  {one}") for one in found.findings[:1] if part.place in one or "(" not in one)
+        yield from (Folded(f"  {one}") for one in found.findings[:1] if part.name in one or "(" not in one)
 
 
 def _short_sides(report: GateReport) -> Iterator[RenderableType]:

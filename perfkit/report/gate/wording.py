@@ -61,6 +61,8 @@ _ID_DIGITS = 8
 # The verdicts of what became faster.
 GAINS: frozenset[Verdict] = frozenset({"IMPROVED", "OTHER RESULT"})
 _LARGEST_IN_PERCENT = 10.0
+# "Twice as slow" is plainer than "100 % slower".
+_LARGEST_RATIO = 2.0
 _SMALLEST_IN_PERCENT = 0.1
 # A limit beyond the first factor, and this many times as far as the estimate, is of no use.
 _LARGEST_KNOWN, _LEAST_KNOWN, UNKNOWN = 10.0, 2.0, "unknown"
@@ -363,7 +365,8 @@ def launches_text(estimate: Estimate | None) -> str:
 
 
 def _is_factor(estimate: Estimate) -> bool:
-    return estimate.high >= _LARGEST_IN_PERCENT or estimate.low < _SMALLEST_IN_PERCENT
+    is_large = estimate.ratio >= _LARGEST_RATIO or estimate.high >= _LARGEST_IN_PERCENT
+    return is_large or estimate.low < _SMALLEST_IN_PERCENT
 
 
 def _high_factor(estimate: Estimate) -> str:
