@@ -531,7 +531,8 @@ class _Making:
         """Make a pass in turns with a clean one, long enough to measure what its hooks cost."""
         step_s = clean.typical_step_s or _BESIDE_S
         steps = min(clean.steps, max(_FEWEST_BESIDE, round(_BESIDE_S / step_s)))
-        companion = replace(spec, name="clean", folder=f"{spec.folder}-beside", steps=steps)
+        # Evaluations are cut out on both sides only where both watch the loop as a first pass does.
+        companion = replace(spec, name="clean", folder=f"{spec.folder}-beside", steps=steps, known_steps=None)
         Path(companion.folder).mkdir()
         both = run_side_by_side((companion, spec), self.progress.advance, self.launcher)
         result = both.results[1]

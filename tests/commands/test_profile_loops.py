@@ -448,6 +448,8 @@ def test_a_look_at_the_model_after_each_step_is_an_evaluation(project: Repositor
     assert {"clean": 8, "balance": 8} == found.steps
     assert {"evaluation": 8} == {name: one["times"] for name, one in found.periods.items()}
     assert found.periods["evaluation"]["seconds"] > 8 * 0.01
+    # Neither side's steps have it: the evaluations take most of the time.
+    assert found.summary["balance"]["cost"]["high"] > 0.8
     assert sum(found.first["step_s"]) + found.periods["evaluation"]["seconds"] <= found.first["total_s"]
 
 

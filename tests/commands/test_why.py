@@ -190,6 +190,15 @@ def test_so_many_steps_are_sampled_however_long_they_take(
     assert "--steps" in few.stderr
 
 
+def test_a_loop_that_fails_is_asked_for_the_steps_before_that(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT.replace("range(1000000)", "range(10)") + "raise ValueError\n")
+
+    done = run_here("why", "train.py", cwd=tmp_path)
+
+    assert 4 == done.returncode
+    assert "--steps 144" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "text", "fields"),
     [

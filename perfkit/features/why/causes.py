@@ -68,6 +68,8 @@ _LEAK_BYTES = 1 << 10
 # Part of an evaluation is what runs modules in at least this share of the time without gradients.
 _MODULES = 0.3
 _MOST_OF = 0.5
+# A target that fails after fewer steps has too few to sample.
+_FEWEST_STEPS = 50
 _CALLS: tuple[tuple[CauseName, str], ...] = (
     ("logging", r"\bprint\(|\.write\(|\.flush\(|fsync\(|\.add_scalars?\(|json\.dump|torch\.save\("),
     ("copy", r"\.clone\(|deepcopy\(|\.copy\("),
@@ -202,8 +204,9 @@ def _make_pass(
     if result.summary is not None:
         progress.end(name, result.summary.steps, result.summary.total_s)
     elif name.startswith("samples"):
-        problem = result.problem
-        raise NotMeasuredError(described(problem, place) if problem else "nothing was measured")
+        problem, most = result.problem, 9 * result.steps_before // 10
+        before = f"; sample only what is before that: --steps {most}" if most >= _FEWEST_STEPS else ""
+        raise NotMeasuredError(described(problem, place) + before if problem else "nothing was measured")
     if result.is_interrupted and not _is_enough(result):
         raise KeyboardInterrupt
     return result
