@@ -384,7 +384,6 @@ def test_a_profile_holds_functions_and_no_times_of_rounds(talk: Callable[..., Ta
     stats = marshal.loads(base64.b64decode(output.answers[1]["stats"]))  # noqa: S302 (written by the test itself)
     here = {name: counts for (file, _, name), counts in stats.items() if Path(file) == Path(__file__)}
     assert {"<lambda>": 2} == {name: calls for name, (_, calls, *_) in here.items()}
-    assert pytest.approx(output.answers[1]["seconds"]) == sum(own for _, _, own, *_ in stats.values())
 
 
 def test_a_profile_omits_other_threads(talk: Callable[..., Talk]) -> None:
