@@ -384,11 +384,15 @@ class TrainingRecord:
         """Return what was filed, or why nothing was, in lines for a terminal: all later steps come first."""
         if not self.runs or self._has_failed:
             return [] if self._line is None else [self._line]
+        in_all = counted(max(self._steps_in_all, self._steps_before), "step")
         if not self._of_run:
-            in_all = max(self._steps_in_all, self._steps_before)
             first = self._of_plan[0].replace(" steps, ", " timed, ", 1)
-            return _filled([f"{counted(in_all, 'step')}, {first}", *self._of_plan[1:]])
-        return [*_filled(self._of_run), *_filled([f"before: {self._of_plan[0]}", *self._of_plan[1:]])]
+            return _filled([f"{in_all}, {first}", *self._of_plan[1:]])
+        later = self._of_run[0].replace(" steps, ", ": ", 1)
+        return [
+            *_filled([f"{in_all}, the last {later}", *self._of_run[1:]]),
+            *_filled([f"before: {self._of_plan[0]}", *self._of_plan[1:]]),
+        ]
 
     def report(self) -> None:
         """Print once in a line what was filed, or why nothing was; only on rank 0."""

@@ -130,10 +130,15 @@ def test_batches_or_backward_passes_are_steps_where_there_is_no_optimizer(
     code, printed, error = followed(project, LOADERS + loop, "train.py", "--", "2")
 
     assert 0 == code, error
-    later, timed = re.findall(r"^(?:train.py|before): (\d+) steps, ", printed, re.MULTILINE)
-    assert 200 == int(timed)
+    found = re.search(
+        r"^train.py: (\d+) steps, the last (\d+): .*^before: (\d+) steps, ", printed, re.MULTILINE | re.DOTALL
+    )
+    assert found is not None
+    whole, later, timed = map(int, found.groups())
+    assert 200 == timed
     # It takes 20 to see that, and 266 come before those that are followed.
-    assert 360 <= int(later) + 266 <= 381
+    assert 360 <= later + 266 <= 381
+    assert later + 266 == whole
     assert f"time in {part}" in rows(project)
 
 
@@ -153,7 +158,7 @@ def test_a_line_ends_steps_and_a_failure_keeps_what_was_measured(
     shown = capfd.readouterr().err
     assert shown_as in shown
     assert "perfkit/interface" not in shown
-    assert ": 134 steps, " in error.splitlines()[-1]
+    assert ": 400 steps, the last 134: " in error.splitlines()[-1]
     assert 200 == len(rows(project)["step_time"].outcome.values)
 
 
