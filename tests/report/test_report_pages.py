@@ -146,6 +146,22 @@ def test_what_benchmarks_do_together_needs_attention() -> None:
     assert [[16], [16]] == [one["named"] for one in levels["series"]]
 
 
+def test_a_change_is_shown_where_its_runs_are() -> None:
+    """Two environments by turns have a series each, of which the first has a run alone."""
+    long = trend(runs=20)
+    short = replace(trend(runs=1), env_ids=("0" * 12,))
+    rise = Rise(
+        benchmark=long.benchmark, machine_id=MACHINE, since=long.commits[15], until=long.commits[16],
+        ratio=1.2, runs=4, kind="step",
+    )  # fmt: skip
+    files = dict(site_files(Site(project="two", history=history([short, long], rises=(rise,)))))
+
+    levels = _named(files["data/levels.js"])
+    assert [[], [16]] == sorted(one["named"] for one in levels["series"])
+    data = _named(files[f"data/{slug_of(long.benchmark)}.js"])
+    assert [None, 16] == [one["likely"] and one["likely"][0] for one in data["series"]]
+
+
 def test_without_a_forge_commits_are_no_links() -> None:
     site = replace(lively_site(), commit_url=None, range_url=None)
 

@@ -9,10 +9,11 @@ import json
 import math
 import operator
 import statistics
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 
@@ -45,6 +46,7 @@ from perfkit.report.history import (
 from perfkit.units import counted
 
 DocumentKind = Literal["experiment", "explanation", "document"]
+_Found = TypeVar("_Found", Creep, Rise)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,11 +309,12 @@ def series_of(
     """Return the series of a history by benchmark, metric and machine; times come before other metrics."""
     groups = _groups(history)
     placed = _placed(history.points, groups)
+    drifts, rises = _owned(history.creeps, groups), _owned(history.rises, groups)
     led: set[tuple[str, str]] = set()
     found = []
     for number, group in enumerate(groups):
         first = group.trends[0]
-        # Drifts and silences belong to the first series, which has the times if there are any.
+        # Silences belong to the first series, which has the times if there are any.
         place = (first.benchmark, first.machine_id)
         leads = place not in led
         led.add(place)
@@ -319,8 +322,8 @@ def series_of(
             group,
             watched=first.metric.name in watched,
             placed=tuple(sorted(placed[number], key=lambda one: (one.trend, one.point.place))),
-            drifts=tuple(one for one in history.creeps if leads and (one.benchmark, one.machine_id) == place),
-            rises=tuple(one for one in history.rises if leads and (one.benchmark, one.machine_id) == place),
+            drifts=tuple(drifts[number]),
+            rises=tuple(rises[number]),
             silences=tuple(
                 one
                 for one in history.silences
@@ -334,6 +337,21 @@ def series_of(
         known = {name: change for name, change in changes.items() if change is not None}
         found.append(replace(bare, since=known, border=_border(bare, history.environments)))
     return found
+
+
+def _owned(found: Iterable[_Found], groups: Sequence[Series]) -> dict[int, list[_Found]]:
+    """Return drifts or rises by the number of their series, the first that has both of their commits."""
+    numbers: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for number, group in enumerate(groups):
+        numbers[group.benchmark, group.machine_id].append(number)
+    owned: dict[int, list[_Found]] = defaultdict(list)
+    for one in found:
+        own = numbers[one.benchmark, one.machine_id]
+        ends = {one.since, one.until}
+        having = [number for number in own if ends.issubset(groups[number].column("commits"))]
+        for number in (having or own)[:1]:
+            owned[number].append(one)
+    return owned
 
 
 def _border(series: Series, environments: Mapping[str, Mapping[str, str]]) -> Border | None:
@@ -876,15 +894,12 @@ def _named_commits(series: Series) -> list[str]:
 
 
 def _likely(series: Series) -> list[object] | None:
-    """Return the first run after a step that is not sure, with its size."""
+    """Return the first run after a step that is not sure, with its size; None where another series has it."""
     for one in series.rises[-1:]:
         if one.kind in ("step", "possible step"):
-            numbers = (
-                number
-                for number, (trend, place) in enumerate(series.order)
-                if series.trends[trend].commits[place] == one.until
-            )
-            return [next(numbers), change_text(one.ratio, series.metric)]
+            for number, (trend, place) in enumerate(series.order):
+                if series.trends[trend].commits[place] == one.until:
+                    return [number, change_text(one.ratio, series.metric)]
     return None
 
 
