@@ -46,7 +46,7 @@ def test_it_is_a_gate_that_answers_in_eight_lines_and_a_few_hundred_bytes(tmp_pa
     assert ["slower", "faster"] == [one["verdict"] for one in found["benchmarks"]]
     slower, faster = found["benchmarks"]
     assert slower["change_percent"][0] > 50 > -20 > faster["change_percent"][2]
-    assert "demo.py:11" == slower["where"]
+    assert "demo.py:12" == slower["where"]
     assert {"slower": 1, "faster": 1, "unchanged": 1} == found["counts"]
     assert {"same": 3} == found["results"]
     assert (2, 3) == (found["coverage"]["measured"], found["coverage"]["changed"])
