@@ -104,14 +104,13 @@ class Function:
 
     def first_difference(self, other: Function) -> int:
         """Return the line of its first statement that differs from the other's, its own where none does."""
-        own, others = (
-            sorted(filter(_has_line, ast.walk(function.node)), key=attrgetter("lineno"))
-            for function in (self, other)
-        )
-        # The text of a statement with a body begins with its head.
-        known = (ast.unparse(one).lstrip("\n").partition("\n")[0] for one in others)
-        texts = ((one.lineno, ast.unparse(one).lstrip("\n").partition("\n")[0]) for one in own)
-        return next((line for line, text in texts if text != next(known, None)), self.line)
+        known = (text for _, text in other.heads())
+        return next((line for line, text in self.heads() if text != next(known, None)), self.line)
+
+    def heads(self) -> Iterator[tuple[int, str]]:
+        """Yield its statements in order, each with its line, and of one with a body the head alone."""
+        for one in sorted(filter(_has_line, ast.walk(self.node)), key=attrgetter("lineno")):
+            yield one.lineno, ast.unparse(one).lstrip("\n").partition("\n")[0]
 
     @cached_property
     def mentions(self) -> Mentions:

@@ -323,13 +323,10 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
     lines += [_straggler(summary)] if summary.ranks else []
     for one in summary.counts.counts if summary.counts else ():
         if one.metric == SYNCS and one.values[-1]:
-            causes = (
-                ", ".join(_cause(cause, "1") for cause in one.causes[:2])
-                if one.causes[1:]
-                else "".join(map(_what, one.causes))
-            )
+            # One cause alone has the amount of the whole.
+            words = [_cause(cause, "1") if one.causes[1:] else _what(cause) for cause in one.causes[:2]]
             syncs = "sync" if one.values[-1] == 1 else "syncs"
-            lines.append(f"{amount_text(one.values[-1], '1')} host-device {syncs} a step: {causes}")
+            lines.append(f"{amount_text(one.values[-1], '1')} host-device {syncs} a step: {', '.join(words)}")
     table, found = _lines(replace(summary, lines=summary.lines[:_FEW_STEPS])), warnings(summary)
     own = [entry for entry in summary.entries if entry.kind == "own"]
     if table is None and own and profiled is not None:
@@ -520,6 +517,8 @@ def _bound(main: PassSummary, balance: Balance) -> str:
     each = main.samples / main.steps
     steps = _watched_steps(main, balance)
     whole_s = statistics.fmean(balance.step_s[step] for step in steps)
+    if not whole_s:
+        return ""
     step_s = main.mean_step_s or whole_s
     # The hooks made the watched steps longer.
     wait_s = step_s * statistics.fmean(waits[step] for step in steps) / whole_s

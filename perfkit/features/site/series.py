@@ -799,7 +799,7 @@ def _levels(series: Series, order: Mapping[str, int]) -> dict[str, object]:
         "gates": series.trends[0].lockstep,
         "noise": None if series.noise_limit is None else round(series.noise_limit, 5),
         "commit": _differences([order[commit] for commit in series.newest]),
-        "named": [order[commit] for commit in _named_commits(series)],
+        "named": [order[commit] for commit in _named_commits(series) if commit in order],
         "level": _differences(_in_steps(levels)),
         # Where another version of the benchmark or other software begins.
         "kinds": [
