@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Concatenate, ParamSpec
 
+from perfkit.agent.counters.interventions import Patches
 from perfkit.agent.counters.torch_adapter import Compilation, read_compilation
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError
@@ -34,7 +35,14 @@ from perfkit.model import (
 )
 from perfkit.model.counters import count_outcomes
 from perfkit.model.readings import RESIDUAL, phase_title
-from perfkit.profiling.passes.follow import DRIFT_STEPS, MOST_SHARE, Followed, Look, RunFindings
+from perfkit.profiling.passes.follow import (
+    DRIFT_STEPS,
+    MOST_SHARE,
+    Followed,
+    Look,
+    RunFindings,
+    leave_out_evaluations,
+)
 from perfkit.profiling.passes.periods import BatchWork, work_of
 from perfkit.profiling.passes.rank_waits import RankWaits, SlowRank, steps_apart
 from perfkit.profiling.passes.target_code import OwnCode, find_own_code
@@ -158,6 +166,7 @@ class TrainingRecord:
         self._flops, self._flops_type, self._step_s = 0.0, "", 0.0
         # Where the plan is over, all later steps are followed.
         self.followed: Followed | None = None
+        self._left_out: Patches | None = None
         self.is_over = False
 
     @property
@@ -232,6 +241,8 @@ class TrainingRecord:
             until_look=_FIRST_LOOK,
         )
         vars(self)["end_step"] = followed.end_step
+        if self.steps is not None:
+            self._left_out = leave_out_evaluations(followed, self.steps.sites)
 
     def _look(self, look: Look) -> int:
         """Show where the run is, and compare the ranks; return after how many steps to do so again."""
@@ -271,6 +282,8 @@ class TrainingRecord:
     def _end_following(self) -> None:
         if self.followed is not None:
             self.followed.end()
+        if self._left_out is not None:
+            self._left_out.undo()
         if self._waits is not None:
             self._waits.end()
         self._live.clear()

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import statistics
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,30 @@ for step in range(200 * epochs):
     model(torch.ones(8, 4)).sum().backward()
     for weights in model.parameters():
         weights.data -= 0.01 * weights.grad
+"""
+# The teacher is part of each step; the look at the weights is not, nor what is saved or asked at times.
+LOOKS = """
+@torch.no_grad()
+def look():
+    model(torch.ones(8, 4))
+    time.sleep(0.02)
+
+teacher = torch.nn.Linear(4, 1).eval()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(10 * epochs):
+    with torch.no_grad():
+        teacher(torch.ones(8, 4))
+        time.sleep(0.002)
+    model(torch.ones(8, 4)).sum().backward()
+    optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        model(torch.ones(8, 4))
+        time.sleep(0.01)
+    model.train()
+    if step % 10 == 9:
+        look()
+        torch.save(model.state_dict(), "model.pt")
 """
 FAILS = """
 raise ValueError("too bad")
@@ -121,6 +146,16 @@ def test_a_hand_written_loop_is_filed_whole_and_evaluations_are_in_no_step(proje
     assert max(filed["step_time"].outcome.values) < 0.1
     between = re.findall(r"(\d+)% of the time between steps", str(all_steps.outcome.message))
     assert 20 < int(between[0])
+
+
+def test_evaluations_that_read_no_loader_are_in_no_step_and_a_teacher_is(project: Repository) -> None:
+    code, _, error = followed(project, LOADERS + LOOKS, "train.py", "--", "40")
+
+    assert 0 == code, error
+    for name in ("step_time", "all_steps"):
+        (row,) = [row for metric, row in rows(project).items() if metric == name]
+        assert 0.002 < statistics.median(row.outcome.values) < 0.008, name
+        assert statistics.fmean(row.outcome.values) < 0.01, name
 
 
 @pytest.mark.parametrize(("loop", "part"), [(READS, "forward"), (BY_HAND, "backward")])

@@ -113,3 +113,26 @@ def test_memory_is_bounded_and_pauses_belong_to_no_step() -> None:
     assert 0.001 * found.steps == pytest.approx(found.seconds)
     assert found.seconds / now[0] == pytest.approx(found.goodput)
     assert 0.99 * steps < found.steps <= steps
+
+
+def test_what_is_left_out_amid_a_turn_is_in_no_step() -> None:
+    now = [0.0]
+    followed = Followed(OwnCode(root=Path()), clock=lambda: now[0], memory=lambda: (0.0, 0.0))
+
+    def batches() -> Iterator[int]:
+        for step in range(3000):
+            now[0] += 0.001
+            yield step
+
+    for step in followed.turns(batches()):
+        now[0] += 0.003
+        if step % 7 == 0:
+            begun, now[0] = now[0], now[0] + 0.5
+            followed.leave_out(begun, now[0])
+
+    found = followed.findings()
+
+    assert found is not None
+    assert 0.004 * found.steps == pytest.approx(found.seconds)
+    assert 0.25 == pytest.approx(found.wait)
+    assert 2990 < found.steps <= 3000

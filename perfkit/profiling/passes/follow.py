@@ -21,13 +21,14 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.agent.counters.interventions import Patches
+from perfkit.agent.counters.interventions import Guard, Patches
 from perfkit.agent.counters.torch_adapter import backward_entries
 from perfkit.agent.processes import resident_now
 from perfkit.agent.training import StepEnds
 from perfkit.phases import count_marked_steps, steps_are_announced
-from perfkit.profiling.passes.balance import can_import_torch
+from perfkit.profiling.passes.balance import Moment, can_import_torch, host_now
 from perfkit.profiling.passes.memory import allocator_in_use, counter_of
+from perfkit.profiling.passes.periods import Regions, Sites, notice_saves
 from perfkit.profiling.passes.target_code import OwnCode, optimizer_exists
 from perfkit.profiling.passes.targets import TURN, Unit, call_at
 from perfkit.stats.change_points import find_steps
@@ -155,7 +156,7 @@ class Followed:
         self._sum_at = self._begun + _FIRST_SUM_S
         # Those of the present block: an end, and then when each step had its batch and when it ended. So a
         # turn of a loop takes two calls of one kind, and no sum.
-        self._moments, self._wait_s = [self._begun], 0.0
+        self._moments, self._wait_s, self._left_until = [self._begun], 0.0, 0.0
         self._set_due()
 
     @property
@@ -177,6 +178,17 @@ class Followed:
         """Begin the present step anew, now or since the last one ended: what was before belongs to none."""
         begun = self._clock() if begun is None else begun
         self._moments += (math.nan, math.nan, begun, begun)
+
+    def leave_out(self, begun: float, over: float) -> None:
+        """Take a time out of the present step, unless that began meanwhile."""
+        moments, begun = self._moments, max(begun, self._left_until)
+        if moments[-1] > begun:
+            return
+        self._left_until = over
+        # In a turn of a loop, the last moment is when it had its batch.
+        had_batch = [] if len(moments) % 2 else [moments.pop() + over - begun]
+        self.restart_step(moments[-1] + over - begun)
+        moments += had_batch
 
     def findings(self) -> RunFindings | None:
         """Return what the run gave, None of a short one; no step is followed from then on."""
@@ -451,6 +463,29 @@ def memory_now() -> tuple[float, float]:
     allocator = allocator_in_use()
     stats = {} if allocator is None else allocator.memory_stats_as_nested_dict()
     return float(resident_now()), float(counter_of(stats, ("allocated_bytes", "all", "current")))
+
+
+def leave_out_evaluations(followed: Followed, sites: Sites) -> Patches:
+    """Take passes of modules without gradients, and savings, out of the followed steps until that is undone.
+
+    Regions at places that are ``sites.parts`` of steps stay in.
+    """
+    patches = Patches()
+    if can_import_torch():
+        guard = Guard(patches.undo)
+        os.register_at_fork(after_in_child=patches.undo)
+
+        def leave_out(begin: Moment, end: Moment) -> None:
+            followed.leave_out(begin.at_s, end.at_s)
+
+        notice_saves(patches, guard, now=host_now, note=leave_out)
+        Regions(
+            guard,
+            now=host_now,
+            note=lambda region: leave_out(region.begin, region.end),
+            passed_over=sites.parts,
+        ).notice(patches)
+    return patches
 
 
 # After so many batches or backward passes without a step, it is looked whether there is an optimizer at all.

@@ -20,6 +20,8 @@ from perfkit.profiling.passes.balance import Moment
 # So many passes without gradients in a row are a loop by themselves, and no part of a step.
 _LOOP = 3
 _UNUSED = 4
+# After so many regions without gradients in which no module ran, others of that place are not looked at.
+_OFTEN = 20
 _Site = tuple[str, int]
 
 
@@ -33,6 +35,17 @@ class _Event:
     trained: bool | None = None
     site: _Site = ("", 0)
     training: bool = False
+
+
+@dataclass(frozen=True)
+class Region:
+    """A region without gradients from the first run of a module on, and what ``before`` gave ahead of it."""
+
+    begin: Moment
+    end: Moment
+    before: int
+    site: _Site
+    training: bool
 
 
 @dataclass(kw_only=True)
@@ -60,6 +73,14 @@ class Period:
     name: str = ""
 
 
+@dataclass(frozen=True)
+class Sites:
+    """Where regions without gradients begin: those before the first update, and parts of steps."""
+
+    early: set[_Site] = field(default_factory=set)
+    parts: set[_Site] = field(default_factory=set)
+
+
 class Periods:
     """Separates training from evaluation, rollouts and checkpoints, and the batches of each.
 
@@ -74,8 +95,10 @@ class Periods:
         *,
         on_batch: Callable[[object], None] = lambda _: None,
         on_backward: Callable[[], None] = lambda: None,
+        sites: Sites | None = None,
     ) -> None:
         self.now, self._on_batch, self._on_backward = now, on_batch, on_backward
+        self._sites = sites or Sites()
         self._thread = get_ident()
         self._guarded = Guard(self.close)
         self._patches = Patches()
@@ -107,12 +130,11 @@ class Periods:
         fetch, begin = self._noticed_fetches(_BaseDataLoaderIter.__next__, DataLoader.__iter__)
         replace(_BaseDataLoaderIter, "__next__", fetch)
         replace(DataLoader, "__iter__", begin)
-        replace(torch, "save", self._noticed_save(torch.save))
-        with contextlib.suppress(ImportError):
-            tensors: Any = importlib.import_module("safetensors.torch")
-            replace(tensors, "save_file", self._noticed_save(tensors.save_file))
-        for region in (torch.no_grad, torch.inference_mode):
-            self._notice_region(region)
+        notice_saves(self._patches, self._guarded, now=self._moment, note=self._note_save)
+        regions = Regions(
+            self._guarded, now=self._moment, note=self._note_region, before=lambda: len(self._events)
+        )
+        regions.notice(self._patches)
 
     def close(self) -> None:
         """Notice nothing more."""
@@ -145,6 +167,8 @@ class Periods:
         self._events = []
         for one in self._periods:
             one.name = self._name(one, steps)
+            if not one.name:
+                self._sites.parts.update(one.sites)
         return [one for one in self._periods if one.name]
 
     def _name(self, one: Period, steps: int) -> str:
@@ -152,7 +176,7 @@ class Periods:
             return CHECKPOINT
         found_in = [self._steps_with[site] for site in one.sites]
         # A teacher is asked before the first update, a look at the new weights comes after each.
-        is_needed = one.training or any(0 in steps_with for steps_with in found_in)
+        is_needed = one.training or not self._sites.early.isdisjoint(one.sites)
         is_usual = is_needed and all(2 * len(steps_with) > steps for steps_with in found_in)
         if self.only_batches or (not one.batches and is_usual and max(one.sites.values()) < _LOOP):
             return ""
@@ -165,8 +189,9 @@ class Periods:
                 period = None
                 continue
             is_save = event.kind == "save"
-            # A file that is saved amid an evaluation is part of it; one before or after it is not.
-            if period is not None and period.is_save != is_save and event.begin.at_s > period.end.at_s:
+            if event.kind == "region" and not step:
+                self._sites.early.add(event.site)
+            if period is not None and self._is_apart(event, period):
                 period = None
             if period is None:
                 begin, end, training = event.begin, event.end, event.training
@@ -178,6 +203,14 @@ class Periods:
             if event.kind == "region":
                 period.sites[event.site] += 1
                 self._steps_with[event.site].add(step)
+
+    def _is_apart(self, event: _Event, period: Period) -> bool:
+        # A file that is saved amid an evaluation is part of it; one before or after it is not.
+        if period.is_save != (event.kind == "save"):
+            return event.begin.at_s > period.end.at_s
+        # Nor is a teacher, asked for the next step, part of a look at the weights after the last one.
+        is_late = self._sites.early.isdisjoint(period.sites)
+        return event.kind == "region" and bool(period.sites) and is_late == (event.site in self._sites.early)
 
     def train(self) -> None:
         """Note a backward pass or an update: what was given before it was trained with."""
@@ -287,62 +320,120 @@ class Periods:
 
         return noticed_fetch, noticed_begin
 
-    def _noticed_save(self, save: Any) -> Any:  # noqa: ANN401 (torch's own signature)
-        now = self._guarded(self._moment)
+    def _note_save(self, begin: Moment, end: Moment) -> None:
+        self._events.append(_Event("save", begin, end))
 
+    def _note_region(self, region: Region) -> None:
+        if all(one.kind != "backward" for one in self._events[region.before :]):
+            self._events.append(
+                _Event("region", region.begin, region.end, site=region.site, training=region.training)
+            )
+
+
+def notice_saves(
+    patches: Patches, guarded: Guard, *, now: Callable[[], Moment], note: Callable[[Moment, Moment], None]
+) -> None:
+    """Call ``note`` with the begin and the end of each saving of tensors in this thread."""
+    import torch
+
+    thread = get_ident()
+    read, noted = guarded(now), guarded(note)
+
+    def noticed(save: Any) -> Any:  # noqa: ANN401 (torch's own signature)
         @functools.wraps(save)
         def noticed_save(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (likewise)
-            since = now()
+            since = read()
             try:
                 return save(*args, **kwargs)
             finally:
-                until = now()
-                if since is not None and until is not None and get_ident() == self._thread:
-                    self._events.append(_Event("save", since, until))
+                until = read()
+                if since is not None and until is not None and get_ident() == thread:
+                    noted(since, until)
 
         return noticed_save
 
-    def _notice_region(self, region: Any) -> None:  # noqa: ANN401 (a context manager's class)
-        """Notice regions in which a module is called without gradients, until it ends or trains."""
+    patches.replace(torch, "save", noticed(torch.save))
+    with contextlib.suppress(ImportError):
+        tensors: Any = importlib.import_module("safetensors.torch")
+        patches.replace(tensors, "save_file", noticed(tensors.save_file))
+
+
+class Regions:
+    """Calls ``note`` with each outermost region in which a module ran without gradients, once it ends.
+
+    Those that begin at a place ``passed_over`` are left alone, as later all are in which none ran so often.
+    """
+
+    def __init__(
+        self,
+        guarded: Guard,
+        *,
+        now: Callable[[], Moment],
+        note: Callable[[Region], None],
+        before: Callable[[], int] = lambda: 0,
+        passed_over: set[_Site] | None = None,
+    ) -> None:
+        self._now, self._note, self._before = now, note, before
+        self._passed_over = set() if passed_over is None else passed_over
+        self._unused: Counter[_Site] = Counter()
+        self._thread = get_ident()
+        # The outermost region, its hook, what was before it and its place; once a module ran in it, when
+        # that was and whether it trains.
+        self._outer: list[Any] = []
+        self._call, self._end, self._site = guarded(self._note_call), guarded(self._note_end), guarded(_site)
+
+    def notice(self, patches: Patches) -> None:
+        """Notice them until the patches are undone."""
         import torch
+
+        for region in (torch.no_grad, torch.inference_mode):
+            patches.replace(region, "__enter__", self._noticed_enter(region.__enter__))
+            patches.replace(region, "__exit__", self._noticed_leave(region.__exit__))
+
+    def _note_call(self, module: Any, _: object) -> None:  # noqa: ANN401 (a module)
+        import torch
+
+        outer = self._outer
+        if len(outer) == _UNUSED and not torch.is_grad_enabled() and get_ident() == self._thread:
+            outer.extend((self._now(), module.training))
+            outer[1].remove()
+
+    def _note_end(self) -> None:
+        _, hook, before, site, *ran = self._outer
+        self._outer.clear()
+        hook.remove()
+        if ran:
+            self._note(Region(ran[0], self._now(), before, site, training=ran[1]))
+            return
+        self._unused[site] += 1
+        if self._unused[site] > _OFTEN:
+            self._passed_over.add(site)
+
+    def _noticed_enter(self, enter: Any) -> Any:  # noqa: ANN401 (torch's own signature)
         from torch.nn.modules.module import register_module_forward_pre_hook
 
-        enter, leave = region.__enter__, region.__exit__
-        # The outermost region, its hook, the number of events before it and its place; once a module ran in
-        # it, when that was and whether it trains.
-        outer: list[Any] = []
-
-        @self._guarded
-        def call(module: Any, _: object) -> None:  # noqa: ANN401 (a module)
-            if len(outer) == _UNUSED and not torch.is_grad_enabled() and get_ident() == self._thread:
-                outer.extend((self.now(), module.training))
-                outer[1].remove()
-
-        site_of = self._guarded(_site)
-
-        @self._guarded
-        def end() -> None:
-            _, hook, before, site, *ran = outer
-            outer.clear()
-            hook.remove()
-            if ran and all(one.kind != "backward" for one in self._events[before:]):
-                self._events.append(_Event("region", ran[0], self.now(), site=site, training=ran[1]))
+        outer, site_of, call = self._outer, self._site, self._call
 
         @functools.wraps(enter)
-        def noticed_enter(this: Any) -> Any:  # noqa: ANN401 (the region)
+        def noticed(region: Any) -> Any:  # noqa: ANN401 (likewise)
             if not outer and get_ident() == self._thread:
                 site = site_of()
-                outer.extend((this, register_module_forward_pre_hook(call), len(self._events), site))
-            return enter(this)
+                if site not in self._passed_over:
+                    outer.extend((region, register_module_forward_pre_hook(call), self._before(), site))
+            return enter(region)
+
+        return noticed
+
+    def _noticed_leave(self, leave: Any) -> Any:  # noqa: ANN401 (likewise)
+        outer, end = self._outer, self._end
 
         @functools.wraps(leave)
-        def noticed_leave(this: Any, *error: Any) -> Any:  # noqa: ANN401 (likewise)
-            if outer and outer[0] is this:
+        def noticed(region: Any, *error: Any) -> Any:  # noqa: ANN401 (likewise)
+            if outer and outer[0] is region:
                 end()
-            return leave(this, *error)
+            return leave(region, *error)
 
-        self._patches.replace(region, "__enter__", noticed_enter)
-        self._patches.replace(region, "__exit__", noticed_leave)
+        return noticed
 
 
 def _sum(left: int | None, right: int | None) -> int | None:

@@ -34,7 +34,7 @@ from perfkit.profiling.passes.balance import (
     host_now,
 )
 from perfkit.profiling.passes.launch import ratio_of_turns
-from perfkit.profiling.passes.periods import Periods
+from perfkit.profiling.passes.periods import Periods, Sites
 from perfkit.profiling.passes.target_code import optimizer_exists
 
 _Kind = Literal["left alone", "timed", "watched", "counted"]
@@ -122,6 +122,7 @@ class TrainingSteps:
         self._watched = False
         self._pauses = 0
         self._seen = 0
+        self.sites = Sites()
 
     @property
     def is_over(self) -> bool:
@@ -200,7 +201,9 @@ class TrainingSteps:
             return self._counting
         switched = (kind == "watched") != self._watched
         self._watched = kind == "watched"
-        timing = _Timing(steps, watched=self._watched, skipped=int(switched))
+        timing = _Timing(
+            steps, watched=self._watched, skipped=int(switched), sites=self.sites, seen=self._seen
+        )
         if kind != "left alone":
             self._timed.append(timing)
         return timing
@@ -209,12 +212,13 @@ class TrainingSteps:
 class _Timing:
     """Some steps that a clock times, with hooks for their phases where they are watched."""
 
-    def __init__(self, steps: int, *, watched: bool, skipped: int) -> None:
+    def __init__(self, steps: int, *, watched: bool, skipped: int, sites: Sites, seen: int) -> None:
         self.watched = watched
+        self._seen = seen
         self._skipped = skipped
         self._steps = steps
         self._clock = PhaseClock(_choose_clock)
-        self._periods = Periods(self._clock.bookmark)
+        self._periods = Periods(self._clock.bookmark, sites=sites)
         self._pauses: list[tuple[Moment, Moment]] = []
         self._hooks = contextlib.ExitStack()
         self._ended: list[bool] = []
@@ -247,7 +251,7 @@ class _Timing:
         self._clock.start_step()
 
     def end_step(self) -> bool:
-        self._periods.end_step(len(self._ended), self._clock.bookmark())
+        self._periods.end_step(self._seen + len(self._ended), self._clock.bookmark())
         self._clock.end_step()
         self._ended.append(len(self._ended) >= self._skipped)
         return self._is_over
