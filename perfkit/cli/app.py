@@ -41,7 +41,7 @@ _CORE = tuple(
 )
 
 # What `perfkit --help` lists together, each with an example; features that others add come last.
-_PANELS = {
+_GROUPS = {
     "Start: perfkit init": ("init", "doctor", "help"),
     "Compare: perfkit gate --base main": (
         *("gate", "check", "explain", "bisect", "accept", "compare", "calibrate", "experiment", "tricks"),
@@ -85,14 +85,24 @@ class _Commands(TyperGroup):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (the library's own types)
         super().__init__(*args, **kwargs)
-        panels = {name: panel for panel, names in _PANELS.items() for name in names}
-        known = {command.name: command for command in (*_CORE, *commands_of(None))}
-        self._listed = {name: known[name] for name in dict.fromkeys((*panels, *known)) if name in known}
+        self._listed = {command.name: command for command in (*_CORE, *commands_of(None))}
+        # Rich would take longer to import than all that is printed here.
+        self.rich_markup_mode = None
         for command in self._listed.values():
-            panel = panels.get(command.name, _OTHERS)
             self.commands[command.name] = TyperCommand(
-                command.name, help=command.summary, hidden=command.hidden, rich_help_panel=panel
+                command.name, help=command.summary, hidden=command.hidden
             )
+
+    def format_commands(self, _: Any, formatter: Any) -> None:  # noqa: ANN401 (likewise)
+        """Write the commands in groups."""
+        listed = {name: one.help for name, one in self.commands.items() if not one.hidden}
+        width = max(map(len, listed))
+        grouped = {name for names in _GROUPS.values() for name in names}
+        others = tuple(name for name in listed if name not in grouped)
+        for title, names in {**_GROUPS, _OTHERS: others}.items():
+            if found := [(name.ljust(width), listed[name]) for name in names if name in listed]:
+                with formatter.section(title):
+                    formatter.write_dl(found)
 
     def load(self, name: str) -> Any:  # noqa: ANN401 (likewise)
         """Import a command and return it."""
