@@ -208,7 +208,7 @@ def test_the_share_of_the_devices_peak_is_filed(
             run.step()
         run.finish()
 
-    # Names of files tell apart what is a second apart.
+    # Files in the same second are in no order.
     rows = [row.outcome for row in sorted(Ledger(LEDGER).rows(), key=lambda row: row.recorded_at)]
     of_given, of_measured = (one for one in rows if one.metric == UTILISATION)
     step_s, _ = (statistics.fmean(one.values) for one in rows if one.metric == STEP_TIME)
