@@ -20,12 +20,6 @@ from perfkit.choices import FailOn, Inconclusive
 from perfkit.errors import ConfigError, UsageError
 
 DEFAULT_LEDGER = "benchmarks/ledger"
-# What can be counted, as rows and reports name it.
-COUNTS = (
-    "operators", "syncs", "allowed_syncs", "allocated", "peak", "saved", "flops", "to_device", "to_host",
-    "kernels", "python_calls", "python_peak", "graph_breaks", "graphs", "recompiles", "resident",
-    "kept", "peak_resident", "import_time", "instructions",
-)  # fmt: skip
 # Identical code can appear this much slower, since it lies elsewhere in memory.
 DEFAULT_NOISE_FLOOR = "0.5%"
 _ASV_FILES = ("asv.conf.json", "asv.conf.jsonc")
@@ -456,6 +450,8 @@ def _check_gate(config: Config) -> None:
 
 
 def _check_exact(config: Config) -> None:
+    from perfkit.model.counters import COUNTS
+
     exact = config.exact
     parse_percent(exact.tolerance, key="tool.perfkit.exact.tolerance")
     for key, names, known in (("gate", exact.gate, COUNTS), ("targets", exact.targets, config.targets)):

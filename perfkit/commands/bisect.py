@@ -11,7 +11,7 @@ from pathlib import Path
 from perfkit.agent.counters.model import INSTRUCTIONS
 from perfkit.commands.history import HistoryRequest, point_named, step_ranges
 from perfkit.commands.tasks import HERE, EngineChoice, PairPlan, open_pairs
-from perfkit.config import COUNTS, Project, nearest_key
+from perfkit.config import Project, nearest_key
 from perfkit.errors import RunInterruptedError, UsageError
 from perfkit.gating.bisecting import TIME, Bisection
 from perfkit.gating.counters import check_valgrind
@@ -20,6 +20,7 @@ from perfkit.gating.pairs import Wanted
 from perfkit.ledger.store import Ledger
 from perfkit.model import Side
 from perfkit.model.bisection import BisectionReport, BisectProgress, PackagesReport
+from perfkit.model.counters import COUNTS
 from perfkit.repo.commits import (
     CommitRange,
     commit_range,

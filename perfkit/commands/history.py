@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from perfkit.config import COUNTS, Project
+from perfkit.config import Project
 from perfkit.errors import (
     EXIT_NOT_MEASURED,
     EXIT_PASS,
@@ -36,6 +36,7 @@ from perfkit.ledger.queries import Meant, one_connection
 from perfkit.ledger.store import Ledger, Trends, Wanted
 from perfkit.model import Benchmark
 from perfkit.model.comparisons import is_placeholder
+from perfkit.model.counters import COUNTS
 from perfkit.model.history import (
     ChangePoint,
     CommitFacts,

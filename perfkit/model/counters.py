@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from perfkit.agent.counters.model import INSTRUCTIONS, KEPT, PEAK_MEMORY, TRACKED, Count, Counts
+from perfkit.agent.counters.model import INSTRUCTIONS, KEPT, PEAK_MEMORY, TRACKED, UNITS, Count, Counts
 from perfkit.model import COLD_START, Benchmark, Metric, Outcome, Row
 from perfkit.model.comparisons import ExactComparison
 
@@ -35,11 +35,13 @@ TITLES: Mapping[str, str] = {
     "import_time": "time to import",
     "peak_resident": "peak resident memory",
 }
-# What is measured in pairs of processes beside the times, and by how much more is never too much.
 # What the time to import stands under, as it is of no one benchmark.
 IMPORTS = "imports of the benchmarks"
+# What is measured in pairs of processes beside the times, and by how much more is never too much.
 IMPORT_TIME, PEAK_RESIDENT = "import_time", "peak_resident"
 FLOORS: Mapping[str, float] = {IMPORT_TIME: 0.05, PEAK_RESIDENT: float(16 << 20)}
+# What can be counted, as rows and reports name it.
+COUNTS = (*UNITS, PEAK_RESIDENT, IMPORT_TIME)
 # What benchmarks measure instead of a time.
 NUMBERS = frozenset({PEAK_MEMORY, TRACKED})
 # A count that is not exact is reported if it moves by more than this share, and one of bytes by this many.
