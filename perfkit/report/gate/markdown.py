@@ -135,7 +135,7 @@ def _next_step(report: GateReport) -> str:
         if command is None:
             return f"**What to do:** do not merge yet: {escape(step)}."
         return _LINE_BREAK.join((f"**What to do:** do not merge yet: {escape(step)}:", code(command)))
-    accept = "If it is meant to be so, accept it with a reason"
+    accept = "Or accept it as it is now, for this benchmark and change only, with a reason"
     if wording.waits_for_person(report):
         mend = "have a person look at what the table lists"
     elif report.exit_code == EXIT_NOT_MEASURED:
@@ -310,8 +310,9 @@ def _rules(report: GateReport) -> Iterator[str]:
     judge = f"perfkit ledger judge {wording.run_text(report)} --verbose"
     yield f"Run {code(wording.run_text(report))} of the ledger{how}; all numbers: {code(judge)}"
     yield (
-        f"Rules: alpha {report.policy.alpha:g} for all {which} and looks together, budget"
-        f" {human_seconds(report.budget_s)}, first look after {report.policy.looks[0]} launches"
+        f"Rules: probability of any wrong verdict at most {wording.percent(report.policy.alpha)} for all"
+        f" {which} together, budget {human_seconds(report.budget_s)}, first judged after"
+        f" {report.policy.looks[0]} launches"
     )
 
 
