@@ -146,6 +146,16 @@ def test_each_decision_is_worded_as_it_was() -> None:
     check_golden("decisions", *(_text(report) for report in DECIDED))
 
 
+def test_each_short_result_has_its_exit_code_and_how_far_counts_may_grow() -> None:
+    alone = [one for one in DECIDED if one.against is None and not one.release]
+    assert [] == [one for one in alone if f"exit code {one.exit_code}, " not in _text(one)]
+
+    count = replace(build_count("test_b", "operators", 10, 20), margin=0.05)
+    grown = replace(build_report(B_SAME), exact=(count,), exit_code=1)
+    assert "5 %" in _text(grown).partition("\n\n")[0]
+    assert "5 %" not in _text(replace(grown, exact=(replace(count, margin=0.0),))).partition("(")[0]
+
+
 def test_a_gate_that_had_time_for_nothing_but_counts_continues_with_times() -> None:
     report = build_report(build_comparison("test_a", "NOT REACHED"))
     counted = replace(report, exact=(build_count("test_a", "operators", 10, 10),))

@@ -96,7 +96,7 @@ def decision_lines(report: Report, names: Names, *, brief: bool = False) -> list
     files = [one.name for one in skipped if one.is_file]
     lines = (
         headline(report, names),
-        " ".join(filter(None, (*sure, _rule(report, causes)))),
+        " ".join(filter(None, (*sure, _rule(report, causes), _left_to_ci(report)))),
         _other_results(report, names),
         _work_before(report, names),
         _in_typical_calls(causes, names) if report.exit_code == EXIT_PASS else "",
@@ -389,10 +389,13 @@ def _rule(report: Report, causes: Sequence[Comparison]) -> str:
     stops = "; measuring stops once that is sure" if wide and verdict == "REGRESSED" else ""
     ended = ""
     if verdict == "INCONCLUSIVE" and isinstance(report, GateReport) and not report.cut_off:
-        ended = (
-            f" The budget of {human_seconds(report.budget_s)} is used up; CI fails until the rest is decided."
-        )
+        ended = f" The budget of {human_seconds(report.budget_s)} is used up."
     return f"A slowdown of up to {limit} would pass{stops}.{ended}"
+
+
+def _left_to_ci(report: Report) -> str:
+    undecided = isinstance(report, GateReport) and report.exit_code == EXIT_INCONCLUSIVE
+    return "CI fails until the rest is decided." if undecided else ""
 
 
 def _decision(report: Report) -> str:
