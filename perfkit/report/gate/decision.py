@@ -78,6 +78,8 @@ _MORE_THAN_NOTHING = 4
 # A decision names this many benchmarks.
 _MOST_NAMES = 3
 _WORTH_A_WORD_S = 1.0
+# Counts grew, each beyond a limit of its own.
+_BEYOND_ITS_OWN = " by more than allowed"
 # An interval is wide whose change is so many times its lower limit.
 _WIDE = 2.0
 
@@ -484,7 +486,8 @@ def _of_results(
     several = counted(len(counts), "count")
     if counts and report.exit_code == EXIT_REGRESSED:
         they = "it" if len(counts) == 1 else "they"
-        yield f"{several} grew{_beyond(counts) or f', though {they} may not'}{_largest(counts, names)}"
+        beyond = _beyond(counts) or f", though {they} may not"
+        yield f"{several} grew{beyond}{_largest(counts, names, limited=beyond == _BEYOND_ITS_OWN)}"
     elif counts and report.exit_code == EXIT_NOT_MEASURED:
         yield f"{several} that {'decides' if len(counts) == 1 else 'decide'} could not be counted on head"
     elif counts and report.exit_code == EXIT_INCONCLUSIVE:
@@ -592,12 +595,13 @@ def _named(causes: Sequence[_Judged], names: _Named, words: Callable[[_Judged], 
     return ", ".join(first + more)
 
 
-def _largest(counts: Sequence[ExactComparison], names: _Named) -> str:
+def _largest(counts: Sequence[ExactComparison], names: _Named, *, limited: bool = False) -> str:
     if names is None:
         return ""
     most = max(counts, key=lambda one: one.ratio or math.inf)
     amounts = (amount_text(amount, most.metric.unit) for amount in (most.base, most.head))
-    return f" ({_name(most, names)}: {count_title(most)}, {' to '.join(amounts)})"
+    limit = f", {100 * most.margin:.3g} % more is allowed" if limited else ""
+    return f" ({_name(most, names)}: {count_title(most)}, {' to '.join(amounts)}{limit})"
 
 
 def _beyond(counts: Sequence[ExactComparison]) -> str:
@@ -605,7 +609,7 @@ def _beyond(counts: Sequence[ExactComparison]) -> str:
     limits = {one.margin for one in counts}
     if limits == {0.0}:
         return ""
-    return f" by more than {f'the {100 * max(limits):.3g} % ' if len(limits) == 1 else ''}allowed"
+    return f" by more than the {100 * max(limits):.3g} % allowed" if len(limits) == 1 else _BEYOND_ITS_OWN
 
 
 def _of_named_counts(counts: Sequence[ExactComparison], names: _Named) -> Iterator[str]:
