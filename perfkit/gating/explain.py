@@ -193,7 +193,7 @@ def notes_on(
         yield "the allocator does not obey MALLOC_TRIM_THRESHOLD_: page faults add to the noise"
     if prior.runs:
         runs = ", ".join(map(short_run_id, prior.runs))
-        yield f"continues the test of earlier gates on this pair: {runs}"
+        yield f"continues earlier gates of the same two commits: {runs}"
     yield from _unseen_changes(sides, surveyed, loaded)
 
 

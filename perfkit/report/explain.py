@@ -63,21 +63,35 @@ def _rows(section: Section, most: int = _MOST_PARTS) -> Iterator[_Row]:
     least = _WORTH_SHOWING * max(section.whole.base_s, section.whole.head_s)
     by_move = most_moved_first(section.parts)
     kept = {id(part) for part in by_move[:most] if abs(part.amount.moved_s) >= least}
-    rest = []
+    rest, shown = [], 0
     for part in section.parts:
         # All phases are shown, in the order of a step.
         if id(part) not in kept and part.kind != "phase":
             rest.append(part.amount)
             continue
         yield _Row(kind="part", name=part.name, amount=part.amount, part=part)
+        shown += 1
+        callees = [one.amount for one in main_callees(part)]
         for callee in main_callees(part):
             yield _Row(kind="callee", name=f"through {callee.name}", amount=callee.amount)
-    if rest:
-        amount = Amount(base_s=sum(one.base_s for one in rest), head_s=sum(one.head_s for one in rest))
+        left = _left_of(part.amount, callees)
+        if callees and abs(left.moved_s) >= least > 0:
+            whose = "in itself" if len(callees) == len(part.through) else "in itself and other calls"
+            yield _Row(kind="callee", name=whose, amount=left)
+    amount = Amount(base_s=sum(one.base_s for one in rest), head_s=sum(one.head_s for one in rest))
+    if is_seen := max(amount.base_s, amount.head_s) >= least > 0:
         yield _Row(kind="rest", name=f"{len(rest)} more, together", amount=amount)
     if abs(section.remainder_s) >= least > 0:
         yield _Row(kind="remainder", name="remainder: what no part explains", moved_s=section.remainder_s)
-    yield _Row(kind="whole", name="all", amount=section.whole)
+    # One part alone has the amount of the whole.
+    if shown != 1 or is_seen or abs(section.remainder_s) >= least > 0:
+        yield _Row(kind="whole", name="all", amount=section.whole)
+
+
+def _left_of(whole: Amount, parts: Sequence[Amount]) -> Amount:
+    """Return what is left of a time without parts of it."""
+    base_s, head_s = (sum(one.base_s for one in parts), sum(one.head_s for one in parts))
+    return Amount(base_s=max(whole.base_s - base_s, 0.0), head_s=max(whole.head_s - head_s, 0.0))
 
 
 def main_callees(part: Part) -> Sequence[Part]:

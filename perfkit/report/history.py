@@ -246,7 +246,7 @@ def rise_sentence(rise: Rise) -> str:
         more = _BY_SENTINEL[rise.cause] + (more if rise.cause == "code" else "")
     return {
         "to and fro": f"goes to and fro by some {size}, {rise.changes} times since {since}; none of it lasts",
-        "two levels": f"changed {rise.changes} times between two levels, {size} apart, since {since}",
+        "two levels": f"went up and down by {size}, {rise.changes} times since {since}",
         "weekly": f"{size} slower on {' and '.join(rise.days)} than on other days since {since}",
         "step": f"probably {changed} since {until}, {ago}{more}",
         "possible step": f"may be {changed} since {until}, {ago}: undecided{more}",

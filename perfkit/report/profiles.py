@@ -206,7 +206,7 @@ class _Timed(Protocol):
 
 
 def _time_table(title: str, entries: Sequence[_Timed], by: str, reading: Reading) -> Table:
-    table = named_table(title, "calls", "own", "cumul.", "a step", "share")
+    table = named_table(title, "calls", "in itself", "in all", "a step", "share")
     for one in entries[:_ENTRIES]:
         seconds: float = getattr(one, by)
         if isinstance(one, OperatorTime):
@@ -311,15 +311,19 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
     lines = []
     if main.step_s:
         mean, median = human_seconds(main.mean_step_s), human_seconds(main.typical_step_s)
-        first_s = main.step_s[0] if main.steps > 1 else 0.0
-        set_up = f"; the first one, with the set-up, {human_seconds(first_s)}"
-        long = first_s > main.total_s / 2
-        lines = [f"a step takes {mean} (mean; median {median}){set_up if long else ''}"]
+        parts = [
+            f"{name} {human_seconds(seconds)} ({100 * seconds / main.total_s:.0f} %)"
+            for name, _, seconds in _parts_of(main)
+            if seconds >= _NAMED * main.total_s
+        ]
+        lines = [f"of that: {', '.join(parts)}"] if parts[1:] else []
+        lines += [f"a step takes {mean} (mean; median {median})"]
     if balance is not None and balance.step_s:
-        parts = (
+        shares = (
             f"{name} {100 * share:.0f} %" for name, _, share in _phase_times(main, balance) if share >= _NAMED
         )
-        lines += [f"parts of the mean: {', '.join(parts)}", *filter(None, [_bound(main, balance)])]
+        whose = "of that" if main.step_s else "of a step"
+        lines += [f"{whose}: {', '.join(shares)}", *filter(None, [_bound(main, balance)])]
     lines += [_straggler(summary)] if summary.ranks else []
     for one in summary.counts.counts if summary.counts else ():
         if one.metric == SYNCS and one.values[-1]:
@@ -335,9 +339,12 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
         inner = [one for one in reading.functions if one.cumulative_s < _NEARLY_ALL * reading.total_s]
         slowest = sorted(inner or reading.functions, key=attrgetter("cumulative_s"), reverse=True)
         worth = [one for one in slowest if one.cumulative_s >= _NAMED * reading.total_s]
-        slowed = f" ({human_seconds(reading.step_s)} a step)" if reading.steps else ""
-        title = f"own code under cProfile{slowed}"
-        table = _time_table(title, worth[:_FEW_STEPS] or slowest[:1], "cumulative_s", reading)
+        title = f"own functions in {human_seconds(reading.total_s)} under cProfile"
+        table = named_table(title, "calls", "in itself", "in all", "share")
+        for function in worth[:_FEW_STEPS] or slowest[:1]:
+            times = human_seconds(function.own_s), human_seconds(function.cumulative_s)
+            share = _share(reading, function.cumulative_s)
+            table.add_row(_function_name(function), f"{function.calls:,}", *times, share)
     more = f" (and {counted(len(found) - 1, 'other warning')})" if len(found) > 1 else ""
     saved = next((name for name in summary.artifacts if name == f"{summary.name}.json"), None)
     return Group(
@@ -405,18 +412,24 @@ def _summary_head(summary: ProfileSummary) -> Group:
 
 
 def _parts(main: PassSummary) -> Iterator[tuple[str, str, str]]:
-    """Yield what the whole run was made of: parts that add up to it."""
+    """Yield the rows of what the whole run was made of."""
+    for name, times, seconds in _parts_of(main):
+        many = f", {counted(times, 'step' if name == 'training' else 'time')}" if times > 1 else ""
+        share = human_percent(seconds / main.total_s if main.total_s else None)
+        yield f"  {name}", human_seconds(seconds), f"{share} of the total{many}"
+
+
+def _parts_of(main: PassSummary) -> Iterator[tuple[str, int, float]]:
+    """Yield name, times and seconds of parts of the whole run, which add up to it."""
     rest_s = main.total_s - sum(main.step_s) - sum(one.seconds for one in main.periods)
     for name, times, seconds in (
-        ("first step, with set-up", 1, main.step_s[0]),
+        ("first step with set-up", 1, main.step_s[0]),
         ("training", main.steps - 1, sum(main.step_s[1:])),
         *((one.name, one.times, one.seconds) for one in main.periods),
         ("after the last step", 1, max(0.0, rest_s)),
     ):
         if times and seconds:
-            many = f", {counted(times, 'step' if name == 'training' else 'time')}" if times > 1 else ""
-            share = human_percent(seconds / main.total_s if main.total_s else None)
-            yield f"  {name}", human_seconds(seconds), f"{share} of the total{many}"
+            yield name, times, seconds
 
 
 def _passes(summary: ProfileSummary) -> Table:

@@ -170,7 +170,7 @@ def test_what_stays_open_is_measured_on_or_may_pass(project: GitProject) -> None
 
     assert (3, {"test_open": "INCONCLUSIVE"}) == (went_on.exit_code, went_on.verdicts), went_on.stderr
     assert "s is over: going on with 1 undecided benchmark, which takes about" in went_on.stderr
-    assert _sentence(went_on).startswith("UNDECIDED: 1 of 1 benchmark is still open (")
+    assert _sentence(went_on).startswith("UNDECIDED: 1 of 1 benchmark needs more time (")
     passed = r"PASS: 1 of 1 benchmark is undecided and let pass by {}: test_open \([-+][\d.]+ to \+[\d.]+ %\)"
     for gated, setting in (
         (let_pass, 'inconclusive = "pass"'),

@@ -161,7 +161,7 @@ def test_an_interrupted_gate_keeps_its_launches_and_is_continued(waiting: GitPro
 
     gated = waiting.gate("--budget", "60", extra=again)
 
-    assert "continues the test of earlier gates on this pair" in gated.notes
+    assert "continues earlier gates of the same two commits" in gated.notes
     launches = gated.comparisons["test_waits"]["estimate"]["launches"]
     assert launches <= 2 + len(Ledger(waiting.ledger).rows_of(gated.run_id)) // SIDES
 

@@ -111,7 +111,7 @@ def test_it_is_judged_anew_from_its_rows(scene: Scene) -> None:
 def test_the_next_gate_uses_the_environments_again_and_goes_on(scene: Scene) -> None:
     before = {file: file.stat().st_mtime_ns for file in scene.kept.glob("*/complete.json")}
     again = scene.gate(*TWO_VERSIONS, *ONE_LAUNCH)
-    assert "continues the test of earlier gates on this pair" in again.notes
+    assert "continues earlier gates of the same two commits" in again.notes
     assert 2 == len(before)
     assert before == {file: file.stat().st_mtime_ns for file in scene.kept.glob("*/complete.json")}
     other = scene.gate("--base-with", "needing==1.0", "--head-with", "needing==2.0", *ONE_LAUNCH)

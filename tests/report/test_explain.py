@@ -109,6 +109,15 @@ def test_the_remainder_has_a_row(missing_s: float, base_s: float, row: str | Non
         assert (name in text) == (row is not None)
 
 
+def test_a_function_has_a_row_in_itself_and_the_whole_is_not_repeated() -> None:
+    callee = Part(name="cdist", kind="library", amount=moved(0.3, 0.2))
+    lines = rows(difference(section(own("accuracy", 0.5, callee))))
+
+    assert [["accuracy", "1.00"], ["through", "200"], ["in", "800"]] == [
+        [line.split()[0], re.findall(r"\d[\d.]*(?= m?s)", line)[0]] for line in lines[-3:]
+    ]
+
+
 @pytest.fixture
 def found() -> Difference:
     """Return a difference with a hostile name, a renamed function, a callee and a phase that went."""

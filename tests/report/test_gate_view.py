@@ -146,6 +146,16 @@ def test_each_decision_is_worded_as_it_was() -> None:
     check_golden("decisions", *(_text(report) for report in DECIDED))
 
 
+def test_each_short_result_has_its_exit_code_and_how_far_counts_may_grow() -> None:
+    alone = [one for one in DECIDED if one.against is None and not one.release]
+    assert [] == [one for one in alone if f"exit code {one.exit_code}, " not in _text(one)]
+
+    count = replace(build_count("test_b", "operators", 10, 20), margin=0.05)
+    grown = replace(build_report(B_SAME), exact=(count,), exit_code=1)
+    assert "5 %" in _text(grown).partition("\n\n")[0]
+    assert "5 %" not in _text(replace(grown, exact=(replace(count, margin=0.0),))).partition("(")[0]
+
+
 def test_a_gate_that_had_time_for_nothing_but_counts_continues_with_times() -> None:
     report = build_report(build_comparison("test_a", "NOT REACHED"))
     counted = replace(report, exact=(build_count("test_a", "operators", 10, 10),))
@@ -258,7 +268,7 @@ def test_a_pass_by_typical_calls_shows_the_limit_that_is_judged() -> None:
     text = " ".join(_text(build_report(replace(passed, estimate=judged, other=whole))).split())
 
     assert text.startswith("PASS")
-    assert "at most +5.7 %" in text
+    assert "above +5.7 %" in text
 
 
 def test_a_failed_gate_has_one_next_command() -> None:
@@ -388,7 +398,8 @@ def test_a_comment_has_one_table() -> None:
     assert "| `test_nearest[32-euclidean]` and 3 more like it | operators dispatched | 64 | 96 |" in folded
     assert 4 == folded.count("| `test_nearest")
     assert 1 == folded.count("aten::sub")
-    assert "<details>" not in counters_markdown([build_count("test_f", "operators", 10, 20)])
+    blocking = counters_markdown([build_count("test_f", "operators", 10, 20)])
+    assert "| `test_f` |" in blocking.partition("<details>")[0]
     same = counters_markdown([build_count("test_f", "operators", 10, 10)])
     assert "<summary>Counts of what a call does: none moved, none fails</summary>" in same
     assert "- 1 count of 1 the same to the digit on both sides" in same

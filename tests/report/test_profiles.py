@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ from perfkit.model import (
     Machine,
     MemoryProfile,
     PassSummary,
+    PeriodTime,
     PhaseSeconds,
     ProfileEntry,
     ProfileSummary,
@@ -243,6 +245,17 @@ def test_what_workers_would_give_follows_from_the_parts_of_a_step() -> None:
 
     assert "data wait 40 %" in text
     assert "with workers up to 267 samples/s instead of 160" in text
+
+
+def test_the_ending_accounts_for_the_whole_run() -> None:
+    main = replace(CLEAN, total_s=10.0, step_s=(0.5, 0.4, 0.4))
+    main = replace(main, periods=(PeriodTime(name="evaluation", seconds=8.5, times=6),))
+
+    text = " ".join(rendered(summary_ending(with_passes(main))).split())
+
+    shares = [int(one) for one in re.findall(r"\((\d+) %\)", text)]
+    assert "evaluation 8.50 s (85 %)" in text
+    assert 100 == sum(shares)
 
 
 @pytest.mark.parametrize("columns", [80, 60])

@@ -73,7 +73,6 @@ def _lacks(series: Sequence[Series]) -> str:
 def verdict_line(judged: Judged, *, findings: int, slower: int) -> str:
     """Return the first line of the overview: what was found, and in how many of the benchmarks."""
     some = f"{judged.benchmarks} of {counted(judged.whole, 'benchmark')} judged"
-    some += f", {judged.left} cannot be judged yet" if judged.left else ""
     newest = f"{counted(slower, 'benchmark')} slower in the newest run alone"
     if findings:
         also = f", and {newest}" if slower else ""
@@ -255,9 +254,9 @@ def _border_sentence(border: Border, series: Series, state: State, commits: Comm
         return changed
     if border.is_clear:
         moved = wording.change_text(border.ratio, series.metric)
-        return f"{changed} The level moved there: {moved}, {runs}."
-    unknown = "Whether the level moved there is not known yet"
-    known = "The level did not clearly move there"
+        return f"{changed} With it: {moved}, {runs}."
+    unknown = "Whether that made a difference is not known yet"
+    known = "That made no clear difference"
     return f"{changed} {unknown if border.runs_after < RUNS_TO_JUDGE // 2 else known}: {runs}."
 
 

@@ -78,9 +78,9 @@ _SIGNS: Mapping[Kind, str] = {
 _OTHERS: Mapping[Kind, str] = {
     "better": "Improvements that nobody has confirmed yet",
     "maybe": "Possible changes, undecided",
-    "moved": "Change points with other software or another machine",
-    "pattern": "Levels that keep coming back",
-    "undone": "Change points that a later one has undone",
+    "moved": "Changes with other software or another machine",
+    "pattern": "Changes to and fro",
+    "undone": "Changes that a later one has undone",
 }
 
 

@@ -547,7 +547,7 @@ def status_words(series: Series, state: State, commits: Mapping[str, CommitFacts
         by_machine = rise.cause == "machine"
         words = {
             "to and fro": f"to and fro, {rise.changes} times",
-            "two levels": f"two levels, {size} apart",
+            "two levels": f"up and down by {size}",
             "weekly": f"{size} on {' and '.join(rise.days)}",
             "step": f"{'' if by_machine else 'probably '}{word} since {since}",
             "possible step": f"may be {word} since {since}",

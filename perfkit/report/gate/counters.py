@@ -35,8 +35,6 @@ _LEAST_NAMES = 24
 # From this ratio on a factor is easier to read than percent.
 _LARGE_RATIO = 3
 _HEADINGS = ("Benchmark", "Count", "Base", "Head", "Moved", "Verdict")
-# In a comment a word alone has to do.
-_PLAINLY = {"informs": "grew, has no limit", "not exact": "not exact, has no limit"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +93,7 @@ def moved_lines(exact: Sequence[ExactComparison]) -> Iterator[str]:
     most = max(failing, _MOST_CAUSES)
     for entry in entries[:most]:
         base, head, _, word = entry.cells
-        plainly = "" if entry.blocks else f" ({_PLAINLY.get(word, word)})"
+        plainly = "" if entry.blocks else f" ({word})"
         name = f"{names[entry.first.benchmark.name]}{entry.more}"
         yield f"{name}: {count_title(entry.first)} {base} to {head}{_by(entry.first.causes)}{plainly}"
     if more := entries[most:]:
@@ -121,17 +119,18 @@ def counters_markdown(exact: Sequence[ExactComparison]) -> str:
     names, entries = _names(exact), _entries(moved_counts(exact))
     causes, more = _causes_behind(entries, names)
     rows = [*table_head(_HEADINGS), *(_entry_row(entry, names) for entry in entries)] if entries else []
-    behind = [
+    called = "\n".join(
         f"- {escape(what)}{f', {code(place)}' if place else ''}: {escape(counts)}"
         for what, place, counts in causes
-    ]
+    )
+    left = f"{_more_causes(more)}." if more else ""
+    causes_text = "\n\n".join(filter(None, (called, left)))
+    rest = "\n".join(f"- {escape(line)}" for line in _remarks(exact))
     parts = (
         "Counts of what a call does, which no noise changes:" if rows else "",
         "\n".join(rows),
-        "\n".join(["What was called more or less often, and where:", "", *behind]) if behind else "",
-        f"{_more_causes(more)}." if more else "",
-        "Of the rest:" if rows else "",
-        "\n".join(f"- {escape(line)}" for line in _remarks(exact)),
+        collapsed("What was called more or less often, and where", causes_text) if called else "",
+        collapsed("The other counts", rest) if rows else rest,
     )
     text = "\n\n".join(part for part in parts if part)
     # What decides stands open, and so does what a person has to do something about.
@@ -190,7 +189,7 @@ def _entry_row(entry: _Entry, names: Mapping[str, str]) -> str:
             base,
             head,
             moved,
-            f"**{word}**" if word == "REGRESSED" else _PLAINLY.get(word, word),
+            f"**{word}**" if word == "REGRESSED" else word,
         ]
     )
 
@@ -229,8 +228,8 @@ def _verdict_word(one: ExactComparison) -> str:
     if one.accepted is not None:
         return "accepted"
     if one.verdict == "REGRESSED":
-        return shown(one.verdict) if one.gating else "informs"
-    return shown(one.verdict) if one.metric.exact or one.metric.name in NUMBERS else "not exact"
+        return shown(one.verdict) if one.gating else "may grow"
+    return shown(one.verdict) if one.metric.exact or one.metric.name in NUMBERS else "not exact, may grow"
 
 
 def _moved_text(counts: Sequence[ExactComparison]) -> str:

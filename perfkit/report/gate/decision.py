@@ -72,12 +72,14 @@ _MEANINGS: Mapping[Verdict, str] = {
 }
 # This many changed functions that are not measured are named.
 _MOST_FUNCTIONS = 5
-FIX_OR_ACCEPT = "fix it, or if it is meant to be so, accept it with a reason"
+FIX_OR_ACCEPT = "fix it, or accept it as it is now, for this benchmark and change only"
 # The next budget where this one was too small for any launch is so many times as large.
 _MORE_THAN_NOTHING = 4
 # A decision names this many benchmarks.
 _MOST_NAMES = 3
 _WORTH_A_WORD_S = 1.0
+# Counts grew, each beyond a limit of its own.
+_BEYOND_ITS_OWN = " by more than allowed"
 # An interval is wide whose change is so many times its lower limit.
 _WIDE = 2.0
 
@@ -96,7 +98,7 @@ def decision_lines(report: Report, names: Names, *, brief: bool = False) -> list
     files = [one.name for one in skipped if one.is_file]
     lines = (
         headline(report, names),
-        " ".join(filter(None, (*sure, _rule(report, causes)))),
+        " ".join(filter(None, (*sure, _rule(report, causes), _left_to_ci(report)))),
         _other_results(report, names),
         _work_before(report, names),
         _in_typical_calls(causes, names) if report.exit_code == EXIT_PASS else "",
@@ -393,6 +395,11 @@ def _rule(report: Report, causes: Sequence[Comparison]) -> str:
     return f"A slowdown of up to {limit} would pass{stops}.{ended}"
 
 
+def _left_to_ci(report: Report) -> str:
+    undecided = isinstance(report, GateReport) and report.exit_code == EXIT_INCONCLUSIVE
+    return "CI fails until the rest is decided." if undecided else ""
+
+
 def _decision(report: Report) -> str:
     release = report.release if isinstance(report, GateReport) else None
     return decision_word(report) + (f" against {release}" if release else "")
@@ -478,8 +485,9 @@ def _of_results(
         yield from _of_named_counts(named, names)
     several = counted(len(counts), "count")
     if counts and report.exit_code == EXIT_REGRESSED:
-        limits = "its limit" if len(counts) == 1 else "their limits"
-        yield f"{several} grew beyond {limits}{_largest(counts, names)}"
+        they = "it" if len(counts) == 1 else "they"
+        beyond = _beyond(counts) or f", though {they} may not"
+        yield f"{several} grew{beyond}{_largest(counts, names, limited=beyond == _BEYOND_ITS_OWN)}"
     elif counts and report.exit_code == EXIT_NOT_MEASURED:
         yield f"{several} that {'decides' if len(counts) == 1 else 'decide'} could not be counted on head"
     elif counts and report.exit_code == EXIT_INCONCLUSIVE:
@@ -489,7 +497,7 @@ def _of_results(
     elif counts:
         grew = "the count did not grow" if len(counts) == 1 else f"none of {several} grew"
         kinds = [*dict.fromkeys(map(count_title, counts))]
-        yield f"{grew} beyond its limit ({', '.join([*kinds[:2], '…'][: len(kinds)])})"
+        yield f"{grew}{_beyond(counts)} ({', '.join([*kinds[:2], '…'][: len(kinds)])})"
     yield from accepted
 
 
@@ -502,7 +510,7 @@ def _of_times(report: Report, causes: Sequence[Comparison], names: _Named) -> st
         )
         typical = sum(wording.limit_of_all_calls(one) is not None for one in causes)
         these = "" if typical == len(causes) else f"{typical} of them "
-        which = f", {these}judged without rare slow calls" if typical else ""
+        which = f", {these}rare slow calls aside" if typical else ""
         return f"{none} slower by more than {_range(one.margin for one in causes)}{which}"
     if report.exit_code == EXIT_REGRESSED:
         slowest = sorted(causes, key=lambda one: -one.estimate.ratio if one.estimate else 0.0)
@@ -516,8 +524,7 @@ def _of_times(report: Report, causes: Sequence[Comparison], names: _Named) -> st
         slower = _named(slowest, names, lambda one: f" is {wording.slower_text(one.estimate)}")
         return slower if len(causes) == 1 else f"{some} became slower: {slower}"
     if report.exit_code == EXIT_INCONCLUSIVE:
-        verb = "is" if len(causes) == 1 else "are"
-        return f"{some} {verb} still open ({_open(report, causes, names)})"
+        return f"{some} need{'s' * (len(causes) == 1)} more time ({_open(report, causes, names)})"
     named = _named(causes, names, lambda one: f" {_INSTEAD[one.verdict]}")
     return f"{some} could not be compared" + (f": {named}" if named else "")
 
@@ -568,9 +575,11 @@ def _in_typical_calls(causes: Sequence[Comparison], names: Names) -> str:
     most = max(typical, key=lambda one: one.other.high if one.other else 0.0)
     which = f"{len(typical)} of {len(causes)} benchmarks are" if len(causes) > 1 else "It is"
     name = "" if len(causes) == 1 else f" ({_name(most, names)})"
+    limit = wording.upper_text(most.other)
+    only = "nothing" if limit == wording.UNKNOWN else f"only slowdowns above {limit}"
     return (
-        f"{which} judged by the lower quartile of the calls: the mean, which includes rare slow calls, is too"
-        f" noisy for a verdict, and may have changed by {wording.at_most(most.other)}{name}."
+        f"{which} judged by the lower quartile of the calls: rare slow ones make the mean so noisy that it"
+        f" rules out {only}{name}."
     )
 
 
@@ -586,12 +595,21 @@ def _named(causes: Sequence[_Judged], names: _Named, words: Callable[[_Judged], 
     return ", ".join(first + more)
 
 
-def _largest(counts: Sequence[ExactComparison], names: _Named) -> str:
+def _largest(counts: Sequence[ExactComparison], names: _Named, *, limited: bool = False) -> str:
     if names is None:
         return ""
     most = max(counts, key=lambda one: one.ratio or math.inf)
     amounts = (amount_text(amount, most.metric.unit) for amount in (most.base, most.head))
-    return f" ({_name(most, names)}: {count_title(most)}, {' to '.join(amounts)})"
+    limit = f", {100 * most.margin:.3g} % more is allowed" if limited else ""
+    return f" ({_name(most, names)}: {count_title(most)}, {' to '.join(amounts)}{limit})"
+
+
+def _beyond(counts: Sequence[ExactComparison]) -> str:
+    """Return by how much counts may grow: " by more than the 5 % allowed", "" where they may not."""
+    limits = {one.margin for one in counts}
+    if limits == {0.0}:
+        return ""
+    return f" by more than the {100 * max(limits):.3g} % allowed" if len(limits) == 1 else _BEYOND_ITS_OWN
 
 
 def _of_named_counts(counts: Sequence[ExactComparison], names: _Named) -> Iterator[str]:
@@ -676,7 +694,7 @@ def _of_typical_calls(comparisons: Sequence[Comparison]) -> str:
     short = "" if len(typical) == len(comparisons) else " where calls are short"
     bounded = any(map(wording.limit_of_all_calls, typical))
     more = "; the mean, which includes rare slow calls, scatters more" if bounded else ""
-    return f"Times are of the lower-quartile call{short}{more}."
+    return f"Times are of the lower-quartile call (a quarter are faster){short}{more}."
 
 
 def _margins(comparisons: Sequence[Comparison], names: Names) -> str:

@@ -135,15 +135,14 @@ def _next_step(report: GateReport) -> str:
         if command is None:
             return f"**What to do:** do not merge yet: {escape(step)}."
         return _LINE_BREAK.join((f"**What to do:** do not merge yet: {escape(step)}:", code(command)))
-    accept = "If it is meant to be so, accept it with a reason"
+    accept = "Or accept it as it is now, for this benchmark and change only, with a reason"
     if wording.waits_for_person(report):
         mend = "have a person look at what the table lists"
     elif report.exit_code == EXIT_NOT_MEASURED:
         mend = "fix the lines named below, in the code or in the benchmark, and push again"
         accept = "To merge it without comparing them, accept it with a reason"
     elif (part := _first_part(report)) is not None:
-        where = f"{escape(part.name)}, {code(part.place)}"
-        mend = f"fix it (look at {where}, where most of what was added is spent) and push again"
+        mend = f"fix it (look at {_place_of(part)}, where most of what was added is spent) and push again"
     else:
         mend = "fix it and push again"
     names = short_names(one.benchmark.name for one in report.comparisons)
@@ -245,16 +244,20 @@ def _result(comparison: Comparison, names: Mapping[str, str], past: Sequence[flo
 
 
 def _remarks(report: GateReport, comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
-    explained = {one.benchmark: one for one in report.explanations}
-    remarks = (_remark(found, names, explained.get(found.benchmark.name)) for found in comparisons)
+    # What to do names the first part.
+    first = _first_part(report)
+    parts = {
+        one.benchmark: part for one in report.explanations if (part := wording.slowest_part(one)) != first
+    }
+    remarks = (_remark(found, names, parts.get(found.benchmark.name)) for found in comparisons)
     lines = [remark for remark in remarks if remark is not None]
     rest = collapsed(f"{counted(len(lines) - _MOST_OPEN, 'more benchmark')}", "\n".join(lines[_MOST_OPEN:]))
     return "\n".join(lines[:_MOST_OPEN]) + (f"\n\n{rest}" if len(lines) > _MOST_OPEN else "")
 
 
-def _remark(comparison: Comparison, names: Mapping[str, str], explanation: Explanation | None) -> str | None:
-    part = wording.slowest_part(explanation) if comparison.verdict == "REGRESSED" else None
-    where = f"most of what was added is spent in {_place_of(part)}" if part else ""
+def _remark(comparison: Comparison, names: Mapping[str, str], part: Part | None) -> str | None:
+    slower = part if comparison.verdict == "REGRESSED" else None
+    where = f"most of what was added is spent in {_place_of(slower)}" if slower else ""
     text = "; ".join(filter(None, (where, escape("; ".join(wording.details(comparison))))))
     return (
         f"- {wording.shown(comparison.verdict)} {code(names[comparison.benchmark.name])}: {text}"
@@ -310,8 +313,9 @@ def _rules(report: GateReport) -> Iterator[str]:
     judge = f"perfkit ledger judge {wording.run_text(report)} --verbose"
     yield f"Run {code(wording.run_text(report))} of the ledger{how}; all numbers: {code(judge)}"
     yield (
-        f"Rules: alpha {report.policy.alpha:g} for all {which} and looks together, budget"
-        f" {human_seconds(report.budget_s)}, first look after {report.policy.looks[0]} launches"
+        f"Rules: probability of any wrong verdict at most {wording.percent(report.policy.alpha)} for all"
+        f" {which} together, budget {human_seconds(report.budget_s)}, first judged after"
+        f" {report.policy.looks[0]} launches"
     )
 
 

@@ -89,8 +89,8 @@ def _short_view(report: GateReport) -> Shortened:
     names = short_names(found.benchmark.name for found in report.comparisons)
     decision, *others = decision_lines(report, names, brief=True)
     short = headline(report, None)
-    # Many or long names stand in the table alone, and what they are named for beside them.
-    is_long = _lines_of(short) < _lines_of(decision)
+    # Names that take lines stand in the table alone, and what they are named for beside them.
+    is_long = _lines_of(short) + 1 < _lines_of(decision)
     ordered = wording.benchmarks_of(wording.in_order(report.comparisons))
     of_note = [one for one in ordered if one.verdict in _OF_NOTE][:_MOST_ROWS]
     timed = [one for one in of_note if one.estimate is not None]
@@ -185,14 +185,16 @@ def _short_sides(report: GateReport) -> Iterator[RenderableType]:
 
 
 def _short_closing(report: GateReport, names: Mapping[str, str]) -> Iterator[RenderableType]:
-    notes = f"{counted(len(report.notes), 'note')}, " if report.notes else ""
+    notes = f", {counted(len(report.notes), 'note')}" if report.notes else ""
     run, took = wording.run_text(report), human_seconds(report.wall_s)
     judge = follow_up(f"perfkit ledger judge {run} --verbose")
     again = "--verbose" if report.unrecorded is not None else judge
     yield from _next(report, names, brief=True)
     # The ledger does not have the time of what follows the measuring, such as profiles.
-    ended = f"{'measured in' if report.from_ledger else 'gate took'} {took}"
-    yield _Command(f"{ended}; {notes}all numbers: {again}", style="dim")
+    ended = f"{'measured in' if report.from_ledger else 'took'} {took}"
+    # Where it is one of two, the command ends with the exit code of both.
+    code = "" if report.release or report.against else f"exit code {report.exit_code}, "
+    yield _Command(f"{code}{ended}{notes}; more: {again}", style="dim")
 
 
 @dataclass(frozen=True)

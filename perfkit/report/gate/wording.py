@@ -186,7 +186,7 @@ def open_text(comparison: Comparison) -> str:
     text = interval_text(judged)
     if judged.calls == "all" or whole is None or whole.high <= judged.high:
         return text
-    return f"{text} in the lower quartile of calls, {at_most(whole)} in their mean"
+    return f"{text}, with rare slow calls {at_most(whole)}"
 
 
 def upper_text(estimate: Estimate | None) -> str:

@@ -323,11 +323,11 @@
   function choose(number) {
     field("series").value = String(number);
     series = data.series[number];
-    const band = series.launches.some((launches) => launches > 1) ? " Band: its 95 % interval, where a run had several launches." : "";
+    const band = series.launches.some((launches) => launches > 1) ? " Band: its 95 % interval." : "";
     field("meaning").textContent = (series.lockstep
-      ? "Line: the level of each commit, by gates, which measure two commits by turns."
-      : "Line: the level of each run, which is the lower quartile, over its launches, of the quickest round of each: other programs can only make rounds slower.") + band;
-    if (series.steps.some((step) => step.state !== "ignored")) field("meaning").textContent += " Dashed lines: change points. Dark lines: the mean level between them.";
+      ? "Line: each commit, by gates, which measure two commits by turns."
+      : "Line: each run, from the quickest rounds of its processes, since other programs can only slow them down.") + band;
+    if (series.steps.some((step) => step.state !== "ignored")) field("meaning").textContent += " Dashed lines: lasting changes. Dark lines: the mean between them.";
     if (Object.keys(series.same).length) field("meaning").textContent += " Grey squares on the axis: other commits, not measured, run the same code.";
     if (series.repeated.length) field("meaning").textContent += " Grey runs: the benchmark runs the same code as at the commit measured before, so a change there is noise.";
     picked = [];
@@ -351,7 +351,7 @@
     for (const part of parts) part.hidden = !all && !own.includes(part);
     const button = field("other-steps"), others = parts.length - own.length;
     button.hidden = all || others === 0;
-    button.textContent = others === 1 ? "Show 1 change point of another metric or machine" : `Show ${others} change points of other metrics or machines`;
+    button.textContent = others === 1 ? "Show 1 change of another metric or machine" : `Show ${others} changes of other metrics or machines`;
     field("no-step").hidden = own.length > 0;
   }
 

@@ -4,9 +4,9 @@
   const canvas = document.getElementById("heat");
   const data = window.perfkitLevels, commits = window.perfkitCommits;
   const { ratioText, summed } = window.perfkitWords;
-  const COLUMNS = 40, MOST_ROWS = 100;
-  // Up to so many rows have names of their own; of more, files have.
-  const NAMED = 30, LINE = 15, ABOVE = 22, BELOW = 38;
+  const COLUMNS = 40;
+  // Up to so many rows have names of their own; of more, those are shown that changed, and files have names.
+  const NAMED = 45, LINE = 15, ABOVE = 22, BELOW = 38;
   // A change that is worth a mark where it is not known what two runs of identical code differ by.
   const WORTH = Math.log(1.05);
   // A cell that is this many times as far is coloured; of many, 1 in 300 is by chance.
@@ -50,7 +50,7 @@
 
   // Returns where rows begin, how high and wide cells are, and the labels beside the rows.
   function layout() {
-    const left = canvas.clientWidth > 700 ? 230 : 100, named = rows.length <= NAMED;
+    const left = canvas.clientWidth > 700 ? 300 : 100, named = rows.length <= NAMED;
     const high = named ? LINE : Math.max(Math.min(Math.floor(520 / rows.length), 9), 3);
     const tops = [], labels = [];
     let y = ABOVE, file = null, begun = ABOVE;
@@ -116,7 +116,7 @@
         const box = [left + column * wide, tops[row], Math.max(wide - 1, 1), high - gap];
         context.fillStyle = colours.line;
         context.fillRect(...box);
-        if (cell.beyond > CLEAR) {
+        if (cell.beyond > CLEAR || cell.named) {
           context.globalAlpha = cell.unknown ? 0.5 : Math.min(0.2 + 0.2 * cell.beyond, 1);
           context.fillStyle = cell.unknown ? colours.dim : cell.worse ? colours.worse : colours.better;
           context.fillRect(...box);
@@ -172,7 +172,7 @@
     }).observe(canvas);
   }
 
-  if (rows.length > MOST_ROWS) rows = rows.filter((row) => row.cells.some((cell) => cell?.beyond > CLEAR));
+  if (rows.length > NAMED) rows = rows.filter((row) => row.cells.some((cell) => cell?.beyond > CLEAR));
   const count = document.querySelector("#changes .count");
   const shown = first ? `newest ${columns} of ${commits.sha.length} commits` : `${columns} commits`;
   count.textContent = rows.length < whole ? `${shown}, ${rows.length} of ${whole} benchmarks: the others did not change` : shown;
