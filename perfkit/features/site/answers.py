@@ -240,16 +240,18 @@ def _step_sentence(step: ChangePoint, commits: Commits) -> str:
     )
 
 
+def _runs(number: int) -> str:
+    return "the run" if number == 1 else f"the {number} runs"
+
+
 def _border_sentence(border: Border, series: Series, state: State, commits: Commits) -> str:
     """Return what changed of the environment, since which commit, and how the level moved there."""
     day = wording.commit_date(border.commit, commits)
     what = _facts_text(border.facts) or "in what the ledger does not record"
     changed = f"Changed at {short_sha(border.commit)}{f' of {day}' if day else ''}: {what}."
     before, after = (wording.value_text(value, series.metric) for value in (border.level, border.level_after))
-    runs = (
-        f"{before} before ({counted(border.runs, 'run')}), {after} since"
-        f" ({counted(border.runs_after, 'run')})"
-    )
+    # Those beside it in which the times did not move again by themselves.
+    runs = f"{before} in {_runs(border.runs)} before it, {after} in {_runs(border.runs_after)} from it on"
     if state.step is not None and state.step.first_after == border.commit:
         return changed
     if border.is_clear:
