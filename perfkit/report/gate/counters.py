@@ -228,8 +228,10 @@ def _verdict_word(one: ExactComparison) -> str:
     if one.accepted is not None:
         return "accepted"
     if one.verdict == "REGRESSED":
-        return shown(one.verdict) if one.gating else "may grow"
-    return shown(one.verdict) if one.metric.exact or one.metric.name in NUMBERS else "not exact, may grow"
+        return shown(one.verdict) if one.gating else "allowed to grow"
+    return (
+        shown(one.verdict) if one.metric.exact or one.metric.name in NUMBERS else "not exact, allowed to grow"
+    )
 
 
 def _moved_text(counts: Sequence[ExactComparison]) -> str:

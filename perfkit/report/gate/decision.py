@@ -388,10 +388,10 @@ def _rule(report: Report, causes: Sequence[Comparison]) -> str:
     if report.policy.fail_on == "proven":
         return f'Only what is proven to be slower by more than {limit} fails (fail_on = "proven").'
     wide = any(one.estimate and one.estimate.ratio - 1 > _WIDE * (one.estimate.low - 1) for one in causes)
-    stops = "; measuring stops once that is sure" if wide and verdict == "REGRESSED" else ""
+    stops = "; measuring stops once a larger one is sure" if wide and verdict == "REGRESSED" else ""
     ended = ""
     if verdict == "INCONCLUSIVE" and isinstance(report, GateReport) and not report.cut_off:
-        ended = f" The budget of {human_seconds(report.budget_s)} is used up."
+        ended = f" The budget of {human_seconds(report.budget_s)} is too short."
     return f"A slowdown of up to {limit} would pass{stops}.{ended}"
 
 
@@ -576,10 +576,10 @@ def _in_typical_calls(causes: Sequence[Comparison], names: Names) -> str:
     which = f"{len(typical)} of {len(causes)} benchmarks are" if len(causes) > 1 else "It is"
     name = "" if len(causes) == 1 else f" ({_name(most, names)})"
     limit = wording.upper_text(most.other)
-    only = "nothing" if limit == wording.UNKNOWN else f"only slowdowns above {limit}"
+    mean = "may have changed by any amount" if limit == wording.UNKNOWN else f"may be up to {limit} slower"
     return (
-        f"{which} judged by the lower quartile of the calls: rare slow ones make the mean so noisy that it"
-        f" rules out {only}{name}."
+        f"{which} judged by the lower quartile of the calls: rare slow ones make the mean noisy, which"
+        f" {mean}{name}."
     )
 
 

@@ -155,12 +155,22 @@ def _rest(rest: Sequence[Comparison], names: Mapping[str, str], *, after: bool) 
     if len(rest) <= _MOST_NAMED:
         named = others + ", ".join(
             f"{count} {wording.shown(verdict)}"
-            f" ({', '.join(names[one.benchmark.name] for one in rest if one.verdict == verdict)})"
+            f" ({', '.join(_named(one, names) for one in rest if one.verdict == verdict)})"
             for verdict, count in kinds.most_common()
         )
         if cell_len(named) <= WHOLE_COLUMNS:
             return named
-    return f"{others}{_kinds(kinds)}"
+    changes = [one.estimate.ratio for one in rest if one.estimate is not None]
+    some = f", {wording.changes_text(changes)}" if changes else ""
+    return f"{others}{_kinds(kinds)}{some}"
+
+
+def _named(one: Comparison, names: Mapping[str, str]) -> str:
+    """Return a benchmark with its change and interval."""
+    name, estimate = names[one.benchmark.name], one.estimate
+    if estimate is None:
+        return name
+    return f"{name} {wording.change_text(estimate)}, {wording.interval_text(estimate)}"
 
 
 def _moved_lines(report: GateReport, names: Mapping[str, str]) -> Iterator[RenderableType]:

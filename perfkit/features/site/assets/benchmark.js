@@ -94,7 +94,8 @@
     const spread = (run, sign) => {
       const launches = series.launches[run], known = launches > 1 && !Number.isNaN(series.sd[run]);
       const half = known ? ((QUARTILE_95 / Math.sqrt(launches)) * series.sd[run]) / (series.mean[run] || 1) : 0;
-      return series.level[run] * (1 + sign * Math.min(half, 1));
+      // Where runs of the same code are known, they tell better what one run is worth than its few launches.
+      return series.level[run] * (series.noise ? series.noise ** (sign / Math.SQRT2) : 1 + sign * Math.min(half, 1));
     };
     const between = (run) => {
       const at = place.get(run);
@@ -106,7 +107,7 @@
     })).sort((one, other) => one.x - other.x);
     const likely = series.likely ? [{ x: between(series.likely[0]), text: `? ${series.likely[1]}`, border: true }] : [];
     return {
-      x, env, version, run: order, steps,
+      x, byTime, env, version, run: order, steps,
       mean: Float64Array.from(order, (run) => series.level[run]),
       low: Float64Array.from(order, (run) => spread(run, -1)),
       high: Float64Array.from(order, (run) => spread(run, 1)),
@@ -323,13 +324,13 @@
   function choose(number) {
     field("series").value = String(number);
     series = data.series[number];
-    const band = series.launches.some((launches) => launches > 1) ? " Band: its 95 % interval." : "";
+    const band = series.noise ? " Band: where 95 % of runs of the same code lie." : series.launches.some((launches) => launches > 1) ? " Band: its 95 % interval." : "";
     field("meaning").textContent = (series.lockstep
       ? "Line: each commit, by gates, which measure two commits by turns."
       : "Line: each run, from the quickest rounds of its processes, since other programs can only slow them down.") + band;
     if (series.steps.some((step) => step.state !== "ignored")) field("meaning").textContent += " Dashed lines: lasting changes. Dark lines: the mean between them.";
-    if (Object.keys(series.same).length) field("meaning").textContent += " Grey squares on the axis: other commits, not measured, run the same code.";
-    if (series.repeated.length) field("meaning").textContent += " Grey runs: the benchmark runs the same code as at the commit measured before, so a change there is noise.";
+    if (Object.keys(series.same).length) field("meaning").textContent += " A grey square below a run: commits that are not measured run the same code.";
+    if (series.repeated.length) field("meaning").textContent += " Filled in grey: the benchmark runs the same code as at the commit measured before, so a change there is noise.";
     picked = [];
     page = 0;
     for (const part of document.querySelectorAll(".summary[data-series]")) {

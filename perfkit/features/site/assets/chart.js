@@ -25,7 +25,7 @@ window.PerfkitChart = class {
     this.#listen();
   }
 
-  // `data`: columns x (ascending), mean, low, high, env, version, run; steps, levels, borders, likely, releases, same, repeated; texts.
+  // `data`: columns x (ascending), byTime, mean, low, high, env, version, run; steps, levels, borders, likely, releases, same, repeated; texts.
   show(data) {
     this.#data = data;
     this.#hover = -1;
@@ -439,7 +439,11 @@ window.PerfkitChart = class {
       if (x >= this.#view[0] && x <= this.#view[1]) context.fillRect(this.#place(x) - 2, own.#TOP + height + 1, 4, 4);
     }
     context.textBaseline = "alphabetic";
-    const span = this.#view[1] - this.#view[0];
+    if (this.#data.byTime) this.#drawDays(context, width, height); else this.#drawCommits(context, height);
+  }
+
+  #drawDays(context, width, height) {
+    const own = window.PerfkitChart, span = this.#view[1] - this.#view[0];
     const wide = context.measureText(this.#data.placeText(this.#view[0], span)).width + 24;
     const room = Math.max(1, Math.floor(width / wide));
     let before = "";
@@ -449,6 +453,27 @@ window.PerfkitChart = class {
       context.textAlign = share === 0 ? "left" : share === 1 ? "right" : "center";
       if (text && text !== before) context.fillText(text, this.#place(x), own.#TOP + height + 20);
       before = text;
+    }
+  }
+
+  // Names runs below them: the first after each step, the last one, and others where there is room.
+  #drawCommits(context, height) {
+    const own = window.PerfkitChart, { x, steps, placeText } = this.#data;
+    const first = this.#from(this.#view[0]), last = this.#from(this.#view[1]) - 1;
+    const span = this.#view[1] - this.#view[0], taken = [];
+    if (last < first) return;
+    const half = context.measureText(placeText(x[last], span)).width / 2;
+    const apart = Math.max(Math.ceil((2 * half + 16) / Math.max(this.#place(x[first] + 1) - this.#place(x[first]), 1e-9)), 1);
+    const others = [];
+    for (let run = last; run >= first; run -= apart) others.push(run);
+    context.textAlign = "center";
+    for (const run of [...steps.map((step) => this.#from(step.x)), ...others]) {
+      const at = this.#place(x[run]);
+      if (run < first || run > last || taken.some((one) => Math.abs(one - at) < 2 * half + 8)) continue;
+      taken.push(at);
+      context.fillRect(at - 0.5, own.#TOP + height + 1, 1, 6);
+      const middle = Math.min(Math.max(at, half), this.#canvas.clientWidth - half);
+      context.fillText(placeText(x[run], span), middle, own.#TOP + height + 20);
     }
   }
 

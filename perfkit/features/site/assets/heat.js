@@ -87,11 +87,13 @@
     context.fillText("newest", canvas.clientWidth, ABOVE / 2);
     context.textAlign = "left";
     context.fillText("older commits", left, ABOVE / 2);
-    // The newest commit has a label, and before it as many as have room.
-    const every = Math.max(Math.ceil(84 / wide), 1);
-    for (let column = columns - 1; column >= 0; column -= every) {
+    // Commits of outlined cells and the newest have labels, and others as far as there is room.
+    const marked = rows.flatMap((row) => row.cells.flatMap((cell, column) => (cell?.named ? [column] : [])));
+    const every = Math.max(Math.ceil(84 / wide), 1), taken = [];
+    for (const column of [...marked, ...Array.from({ length: Math.ceil(columns / every) }, (_, number) => columns - 1 - number * every)]) {
       const commit = first + column, right = left + (column + 1) * wide - 1;
-      if (right - 66 < left - 2) break;
+      if (right - 66 < left - 2 || taken.some((one) => Math.abs(one - column) < every)) continue;
+      taken.push(column);
       context.fillRect(right - wide / 2, bottom + 1, 1, 5);
       context.textAlign = "right";
       context.fillText(commits.sha[commit].slice(0, 7), right, bottom + 14);
