@@ -11,6 +11,7 @@ from perfkit.errors import NotMeasuredError, RepositoryError
 from perfkit.gating.counter_verdicts import CounterPolicy, compare_counts
 from perfkit.gating.judge import compare_unpaired
 from perfkit.gating.rules import Rules, finding_on, under_rules
+from perfkit.identity import shown_run_id
 from perfkit.invocation import follow_up
 from perfkit.ledger.store import Ledger
 from perfkit.model import OF_CHANGED_CODE, WALL_TIME, Benchmark, Commit, Row
@@ -20,7 +21,7 @@ from perfkit.repo.commits import open_repository, resolve
 from perfkit.repo.git import reading_only
 from perfkit.units import counted
 
-_SHA_DIGITS, _RUN_DIGITS = 10, 8
+_SHA_DIGITS = 10
 _REPORTED = ("error", "timeout", "oom")
 Place = tuple[str, str]
 # Training steps that a profile counted have names that begin with this.
@@ -80,7 +81,7 @@ def _gates_of(kept: Iterable[Row], base: Commit, head: Commit) -> Iterator[str]:
             runs.setdefault(row.run_id, set()).add((row.placement.side, row.commit.sha))
     both = [run for run, sides in runs.items() if sides == {("base", base.sha), ("head", head.sha)}]
     if both:
-        yield f"a gate interleaved both: `{follow_up(f'perfkit ledger judge {both[-1][-_RUN_DIGITS:]}')}`"
+        yield f"a gate interleaved both: `{follow_up(f'perfkit ledger judge {shown_run_id(both[-1])}')}`"
 
 
 def _times(kept: Iterable[Row], base: Commit, head: Commit, *, ledger: Path, needed: bool) -> _Times:

@@ -19,7 +19,7 @@ from perfkit.gating.rules import ComparedBenchmark
 from perfkit.gating.run import SequentialComparison
 from perfkit.gating.sides import OpenSides
 from perfkit.gating.survey import Survey
-from perfkit.identity import short_run_id
+from perfkit.identity import shown_run_id
 from perfkit.model import ABSENT, COLD_AUTOTUNING, COLD_COMPILING, COLD_START, SIDES, Row, Side
 from perfkit.model.comparisons import Comparison, ComparisonProgress, ExactComparison, Explanation
 from perfkit.model.policies import What
@@ -192,7 +192,7 @@ def notes_on(
     if launcher.allocator_kept is False:
         yield "the allocator does not obey MALLOC_TRIM_THRESHOLD_: page faults add to the noise"
     if prior.runs:
-        runs = ", ".join(map(short_run_id, prior.runs))
+        runs = ", ".join(map(shown_run_id, prior.runs))
         yield f"continues the test of earlier gates on this pair: {runs}"
     yield from _unseen_changes(sides, surveyed, loaded)
 

@@ -14,10 +14,12 @@ from repositories import Repository
 from synthetic import build_row
 
 from perfkit.commands.accept import Accepted, accept_finding
+from perfkit.commands.history import read_history
 from perfkit.config import load_project
 from perfkit.errors import UsageError
 from perfkit.gating.accept import Accepted as Marked
 from perfkit.gating.accept import accept, mark
+from perfkit.identity import shown_run_id
 from perfkit.ledger.annotations import acceptances_for
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Row, Status
@@ -201,6 +203,21 @@ def test_what_is_no_finding_is_refused(gated: Repository, name: str, expected: s
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (gated.root / LEDGER / "acceptances").exists()
+
+
+def test_a_history_names_the_newest_gate_until_what_it_found_is_accepted(repository: Repository) -> None:
+    base = repository.commit({"a.py": "1", "pyproject.toml": ""}, "Add a")
+    head = repository.commit({"a.py": "2"}, "Change a")
+    rows = _gate(head, {"bench_a.py::test_slow": "REGRESSED"}, base=base)
+    _record(repository, [_against(row, base) for row in rows])
+    project = load_project(repository.root)
+
+    def notes() -> str:
+        return " ".join(read_history(project, project.ledger_path).notes)
+
+    assert shown_run_id(rows[0].run_id) in notes()
+    _accept(repository, "test_slow")
+    assert shown_run_id(rows[0].run_id) not in notes()
 
 
 def test_the_newest_gate_of_the_commit_counts(repository: Repository) -> None:

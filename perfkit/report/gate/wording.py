@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from perfkit.identity import shown_run_id
 from perfkit.invocation import follow_up
 from perfkit.model import Commit
 from perfkit.model.comparisons import (
@@ -57,7 +58,6 @@ _CAUSES: dict[Verdict, str] = {
     "TIMEOUT": "it took longer than its limit",
     "SKIPPED": "it was skipped on both sides",
 }
-_ID_DIGITS = 8
 # The verdicts of what became faster.
 GAINS: frozenset[Verdict] = frozenset({"IMPROVED", "OTHER RESULT"})
 _LARGEST_IN_PERCENT = 10.0
@@ -128,7 +128,7 @@ def shown(verdict: Verdict) -> str:
 
 def run_text(report: GateReport) -> str:
     """Return the end of a gate's id, by which `perfkit ledger list` and `judge` know it."""
-    return report.run_id[-_ID_DIGITS:]
+    return shown_run_id(report.run_id)
 
 
 def percent(share: float) -> str:
