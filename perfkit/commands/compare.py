@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from perfkit.repo.git import reading_only
 from perfkit.units import counted
 
 _SHA_DIGITS = 10
+_SAME = "a gate found that it runs the same code on both sides"
 _REPORTED = ("error", "timeout", "oom")
 Place = tuple[str, str]
 # Training steps that a profile counted have names that begin with this.
@@ -56,10 +57,17 @@ def run_compare(
     kept = Ledger(ledger).rows_beside({base.sha, head.sha})
     rules = Rules.of(project.config, margin=margin)
     exact = _counter_comparisons(kept, base, head, project=project, rules=rules)
-    times = _times(kept, base, head, ledger=ledger, needed=not exact)
+    same = _same_code(kept, base, head)
+    times = _Times()
+    if not _is_all_same(same, kept):
+        times = _times(kept, base, head, ledger=ledger, needed=not exact)
     policy = _policy(times, rules, alpha=alpha or project.config.gate.alpha)
-    comparisons = tuple(_compare(name, times, rules, policy) for name in times.names)
-    sample = next(row for row in (times.here or kept) if row.commit.sha == head.sha)
+    comparisons = (
+        *(_compare(name, times, rules, policy) for name in times.names if name not in same),
+        *(finding_on(under_rules(one, rules), "SAME CODE", _SAME) for one in same.values()),
+    )
+    here = times.here or kept
+    sample = next(row for sha in (head.sha, base.sha) for row in here if row.commit.sha == sha)
     return ApartReport(
         base=base,
         head=head,
@@ -71,6 +79,24 @@ def run_compare(
         exact=exact,
         notes=(*_gates_of(kept, base, head), *times.notes),
     )
+
+
+def _same_code(kept: Iterable[Row], base: Commit, head: Commit) -> Mapping[str, Benchmark]:
+    """Return the benchmarks that run the same code at both commits, as a gate found."""
+    both = {base.sha, head.sha}
+    return {
+        row.outcome.benchmark.name: row.outcome.benchmark
+        for row in kept
+        if not row.commit.dirty and {row.commit.sha, row.outcome.same_as} == both
+    }
+
+
+def _is_all_same(same: Collection[str], kept: Iterable[Row]) -> bool:
+    """Return whether there is a benchmark, and none but those that run the same code."""
+    names = {
+        row.outcome.benchmark.name for row in kept if row.outcome.metric == WALL_TIME and not row.commit.dirty
+    }
+    return bool(same) and names <= set(same)
 
 
 def _gates_of(kept: Iterable[Row], base: Commit, head: Commit) -> Iterator[str]:

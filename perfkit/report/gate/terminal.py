@@ -573,11 +573,12 @@ def compare_view(report: ApartReport) -> Group:
     names = short_names(found.benchmark.name for found in report.comparisons)
     ordered = wording.in_order(report.comparisons)
     shown, rest = first_of_many(ordered)
+    confidence = wording.percent(1 - report.policy.alpha)
     sections: tuple[RenderableType, ...] = (
         _sides("compare, from the ledger: not interleaved", report),
-        result_table(shown, names, counted="sess-\nions", of_open=True),
+        *([result_table(shown, names, counted="sess-\nions", of_open=True)] if shown else []),
         *([Text("\n".join(rest))] if rest else []),
-        Text(_GUIDE.format(confidence=wording.percent(1 - report.policy.alpha)), style="dim"),
+        *([Text(_GUIDE.format(confidence=confidence), style="dim")] if shown else []),
         *_together(
             _remarks(
                 ordered, names, lambda one: wording.details(one) if one.estimate else [one.message or ""]
