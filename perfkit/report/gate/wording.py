@@ -66,6 +66,7 @@ _LARGEST_RATIO = 2.0
 _SMALLEST_IN_PERCENT = 0.1
 # A limit beyond the first factor, and this many times as far as the estimate, is of no use.
 _LARGEST_KNOWN, _LEAST_KNOWN, UNKNOWN = 10.0, 2.0, "unknown"
+_NUMBER = re.compile(r"::(\w+\.)?((peakmem|track|mem)_|(PeakMem|Track|Mem)[A-Z_])\w+$")
 # A place in code, and no name of something that has none.
 _LINE = re.compile(r"\.(py|ipynb):\d+$")
 
@@ -90,6 +91,11 @@ def in_order(comparisons: Sequence[Comparison]) -> list[Comparison]:
 def benchmarks_of(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Return the comparisons without the finding on what a change edits of how it is measured."""
     return [one for one in comparisons if one.benchmark.name != MEASURING]
+
+
+def is_number(one: Comparison) -> bool:
+    """Return whether a benchmark of an asv suite measures a number or memory in place of a time."""
+    return _NUMBER.search(one.benchmark.name.partition("[")[0]) is not None
 
 
 def without_many_not_reached(comparisons: Sequence[Comparison]) -> tuple[list[Comparison], str | None]:
