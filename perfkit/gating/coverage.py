@@ -144,7 +144,7 @@ def _decide(sides: OpenSides, nodes: Sequence[str], changed: Changed, seconds: f
     # In a large suite one that takes much of the time is not traced, as many others would be left out for it.
     share = min(max(_LEAST_OF_IT, _FEW / len(nodes)), 1.0)
     limit_s = min(share * seconds, sides.project.config.gate.limit)
-    until = time.monotonic() + seconds
+    began = time.monotonic()
     trace = functools.partial(trace_sides, sides.launcher, tops=tops_of(sides), limit_s=limit_s)
     traces = trace(nodes=nodes, seconds=seconds)
     decision = decide(nodes, traces, changed)
@@ -152,8 +152,10 @@ def _decide(sides: OpenSides, nodes: Sequence[str], changed: Changed, seconds: f
     ran = traces["head"].ran
     wanted = decision.affected.keys() - decision.direct
     shared = [node for node in nodes if node in wanted and node in ran and ran[node].parts["before"]]
-    left_s = until - time.monotonic()
-    if decision.everything is None and shared and left_s > 0:
+    spent_s = time.monotonic() - began
+    left_s = seconds - spent_s
+    # A process that imports takes a while, too.
+    if decision.everything is None and shared and left_s > spent_s * len(shared) / len(nodes):
         with contextlib.suppress(NotTracedError):
             again = trace(nodes=shared, seconds=left_s, again=True)["head"].ran
             traces = {side: replace(one, ran={**one.ran, **again}) for side, one in traces.items()}

@@ -85,9 +85,12 @@ def explain_benchmarks(
         progress.info(f"profiling what {'regressed' if regressed else 'became no faster'}")
         changed = surveyed.changed or find_changed(sides, surveyed.laid, sides.project.output_paths)
         wanted = [one for one in comparisons if one.benchmark.name in regressed | no_faster]
-        until = time.monotonic() + max(_LEAST_PROFILING_S, _PROFILING_SHARE * budget_s)
+        began = time.monotonic()
+        until = began + max(_LEAST_PROFILING_S, _PROFILING_SHARE * budget_s)
         for one in wanted:
-            if explained and time.monotonic() > until:
+            now = time.monotonic()
+            # The next one takes about as long as those before it.
+            if explained and now + (now - began) / len(explained) > until:
                 notes = (f"{len(explained)} of {len(wanted)} benchmarks were profiled: no time was left",)
                 break
             name = one.benchmark.name
