@@ -191,9 +191,9 @@ def test_what_was_not_measured_has_no_ratio(gated: Repository, name: str, verdic
         ("test_slow", '"test_slow" could mean x/bench_a.py::test_slow or y/bench_a.py::test_slow; give more'),
         (
             "test_nothing",
-            'no benchmark "test_nothing" in the gate 99-gate-0001; what blocks there: x/bench_a.py',
+            'no benchmark "test_nothing" in the gate ate-0001; what blocks there: x/bench_a.py',
         ),
-        ("test_same", "test_same is UNCHANGED in the gate 99-gate-0001, so it needs no accepting"),
+        ("test_same", "test_same is UNCHANGED in the gate ate-0001, so it needs no accepting"),
     ],
 )
 def test_what_is_no_finding_is_refused(gated: Repository, name: str, expected: str) -> None:
