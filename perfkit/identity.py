@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 _FACTS_DIGITS = 12
 _SOURCE_DIGITS = 16
 _RANDOM_BYTES = 10
-_RUN_DIGITS = 12
+_RUN_DIGITS, _SHOWN_DIGITS = 12, 8
 
 
 def utc_now() -> datetime:
@@ -32,8 +32,13 @@ def new_run_id() -> str:
 
 
 def short_run_id(run_id: str) -> str:
-    """Return the end of a run's id, by which people and file names call it; its beginning is the time."""
+    """Return the end of a run's id, by which file names call it; its beginning is the time."""
     return run_id[-_RUN_DIGITS:]
+
+
+def shown_run_id(run_id: str) -> str:
+    """Return the end of a run's id, by which people call it."""
+    return run_id[-_SHOWN_DIGITS:]
 
 
 def fingerprint(facts: Mapping[str, str]) -> str:

@@ -64,7 +64,8 @@ _TRACEBACKS = frozenset({f"{_STDLIB}traceback.py", f"{_STDLIB}warnings.py"})
 _FINDERS = {(f"{_STDLIB}inspect.py", name) for name in ("getsourcefile", "getmodule", "getabsfile")}
 _PATHS = {os.path.exists.__code__.co_filename, os.path.realpath.__code__.co_filename}
 _IMPORTERS = ("<frozen importlib", "<frozen zipimport")
-_REWRITER = "/_pytest/assertion/rewrite.py"
+# Of pytest, what rewrites assertions, and what asks whether the file of a test is there.
+_PYTEST = ("/_pytest/assertion/rewrite.py", "/_pytest/_code/code.py")
 # Methods of importers that read data for their callers.
 _GETTERS = frozenset({"get_data", "get_source"})
 # By these names libraries look at all names, headers or docstrings of what they are given.
@@ -671,7 +672,7 @@ def _imports(frame: FrameType | None) -> bool:
         asking = asking.f_back
     if file in _TRACEBACKS or (asking.f_code.co_filename, asking.f_code.co_name) in _FINDERS:
         return True
-    if file.endswith(_REWRITER) or file.startswith(f"{_STDLIB}importlib/metadata/"):
+    if file.endswith(_PYTEST) or file.startswith(f"{_STDLIB}importlib/metadata/"):
         return True
     importers: list[str] = []
     while frame is not None and frame.f_code.co_filename.startswith(_IMPORTERS):

@@ -104,14 +104,14 @@ def backfill(
 
 def _in_alternation(request: BackfillRequest, project: Project, json: str | None) -> None:
     from perfkit.commands.backfill import run_backfill
-    from perfkit.identity import short_run_id
+    from perfkit.identity import shown_run_id
     from perfkit.ledger.remote import shown_place
     from perfkit.report.gate.wording import after_waiting
 
     result = run_backfill(
         request, project=project, progress=_Launches(json).begin, log=lambda text: log(text, to_json=json)
     )
-    measured = f"{result.rows} rows of run {short_run_id(result.run_id)}{after_waiting(result.waited_s)}"
+    measured = f"{result.rows} rows of run {shown_run_id(result.run_id)}{after_waiting(result.waited_s)}"
     emit(f"{measured} -> {shown_place(result.file)}", result, json=json)
     if result.failures:
         raise NotMeasuredError("; ".join(result.failures))

@@ -23,9 +23,7 @@ _RENAMED = {"verify": "check", "repair": "check --fix", "pull": "sync --pull-onl
 _ledger = typer.Typer(
     no_args_is_help=True,
     help="List, check and share recorded measurements.",
-    epilog=options.examples(
-        "perfkit ledger list", "perfkit ledger show 4f0ee3ba4b6c", "perfkit ledger check"
-    ),
+    epilog=options.examples("perfkit ledger list", "perfkit ledger show 4f0ee3ba", "perfkit ledger check"),
 )
 
 
@@ -76,7 +74,7 @@ def list_(
 
 @_ledger.command(
     "show",
-    epilog=options.examples("perfkit ledger show 4f0ee3ba4b6c", "perfkit ledger show 0199 --json run.json"),
+    epilog=options.examples("perfkit ledger show 4f0ee3ba", "perfkit ledger show 0199 --json run.json"),
 )
 def show_(run: str, *, ledger: options.LedgerOption = None, json: options.JsonOption = None) -> None:
     """Show what one run measured; RUN is the beginning or the end of its id."""

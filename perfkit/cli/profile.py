@@ -188,14 +188,14 @@ def _profile_whole(
 ) -> None:
     from perfkit.commands.whole import WholeRequest, run_whole
     from perfkit.config import load_project
-    from perfkit.identity import short_run_id
+    from perfkit.identity import shown_run_id
     from perfkit.invocation import follow_up
 
     project = load_project(Path.cwd())
     place = ledger or project.ledger_place
     request = WholeRequest(target=target, arguments=arguments, ranks=ranks, step_at=step_at, ledger=place)
     result = run_whole(request, project=project)
-    shown = follow_up(f"perfkit ledger show {short_run_id(result.runs[-1])}")
+    shown = follow_up(f"perfkit ledger show {shown_run_id(result.runs[-1])}")
     lines = [f"{result.name}: {result.lines[0]}", *result.lines[1:], "", f"next: {shown}"]
     emit("\n".join(lines), result, json=None)
 

@@ -11,7 +11,7 @@ from perfkit.errors import RepositoryError, UsageError
 from perfkit.gating.accept import MOST_COMMITS
 from perfkit.gating.judge import slow_first_calls
 from perfkit.gating.rows import exact_comparisons_of, judge_anew
-from perfkit.identity import short_run_id, utc_now
+from perfkit.identity import shown_run_id, utc_now
 from perfkit.ledger.annotations import KeptAcceptance, keep_acceptance
 from perfkit.ledger.store import Ledger
 from perfkit.model import Commit, Row
@@ -53,7 +53,7 @@ def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: st
     rows, compared = next((one for one in gates if _is_blocked_by(benchmark, one[1])), gates[0])
     head = next(row for row in rows if _is_judged(row))
     outputs = (*project.output_paths, ledger)
-    finding = _finding(compared, benchmark, run=short_run_id(head.run_id))
+    finding = _finding(compared, benchmark, run=shown_run_id(head.run_id))
     exact = [one for one in compared if isinstance(one, ExactComparison)]
     blocking = [one for one in exact if one.benchmark.name == finding.benchmark.name and blocks(one)]
     change, parts = _committed_change(rows, head.commit, repository, outputs)

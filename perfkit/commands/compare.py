@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from perfkit.errors import NotMeasuredError, RepositoryError
 from perfkit.gating.counter_verdicts import CounterPolicy, compare_counts
 from perfkit.gating.judge import compare_unpaired
 from perfkit.gating.rules import Rules, finding_on, under_rules
+from perfkit.identity import shown_run_id
 from perfkit.invocation import follow_up
 from perfkit.ledger.store import Ledger
 from perfkit.model import OF_CHANGED_CODE, WALL_TIME, Benchmark, Commit, Row
@@ -20,7 +21,8 @@ from perfkit.repo.commits import open_repository, resolve
 from perfkit.repo.git import reading_only
 from perfkit.units import counted
 
-_SHA_DIGITS, _RUN_DIGITS = 10, 8
+_SHA_DIGITS = 10
+_SAME = "a gate found that it runs the same code on both sides"
 _REPORTED = ("error", "timeout", "oom")
 Place = tuple[str, str]
 # Training steps that a profile counted have names that begin with this.
@@ -55,10 +57,17 @@ def run_compare(
     kept = Ledger(ledger).rows_beside({base.sha, head.sha})
     rules = Rules.of(project.config, margin=margin)
     exact = _counter_comparisons(kept, base, head, project=project, rules=rules)
-    times = _times(kept, base, head, ledger=ledger, needed=not exact)
+    same = _same_code(kept, base, head)
+    times = _Times()
+    if not _is_all_same(same, kept):
+        times = _times(kept, base, head, ledger=ledger, needed=not exact)
     policy = _policy(times, rules, alpha=alpha or project.config.gate.alpha)
-    comparisons = tuple(_compare(name, times, rules, policy) for name in times.names)
-    sample = next(row for row in (times.here or kept) if row.commit.sha == head.sha)
+    comparisons = (
+        *(_compare(name, times, rules, policy) for name in times.names if name not in same),
+        *(finding_on(under_rules(one, rules), "SAME CODE", _SAME) for one in same.values()),
+    )
+    here = times.here or kept
+    sample = next(row for sha in (head.sha, base.sha) for row in here if row.commit.sha == sha)
     return ApartReport(
         base=base,
         head=head,
@@ -72,6 +81,24 @@ def run_compare(
     )
 
 
+def _same_code(kept: Iterable[Row], base: Commit, head: Commit) -> Mapping[str, Benchmark]:
+    """Return the benchmarks that run the same code at both commits, as a gate found."""
+    both = {base.sha, head.sha}
+    return {
+        row.outcome.benchmark.name: row.outcome.benchmark
+        for row in kept
+        if not row.commit.dirty and {row.commit.sha, row.outcome.same_as} == both
+    }
+
+
+def _is_all_same(same: Collection[str], kept: Iterable[Row]) -> bool:
+    """Return whether there is a benchmark, and none but those that run the same code."""
+    names = {
+        row.outcome.benchmark.name for row in kept if row.outcome.metric == WALL_TIME and not row.commit.dirty
+    }
+    return bool(same) and names <= set(same)
+
+
 def _gates_of(kept: Iterable[Row], base: Commit, head: Commit) -> Iterator[str]:
     """Yield a note on the newest gate that interleaved both."""
     runs: dict[str, set[tuple[str | None, str]]] = {}
@@ -80,7 +107,7 @@ def _gates_of(kept: Iterable[Row], base: Commit, head: Commit) -> Iterator[str]:
             runs.setdefault(row.run_id, set()).add((row.placement.side, row.commit.sha))
     both = [run for run, sides in runs.items() if sides == {("base", base.sha), ("head", head.sha)}]
     if both:
-        yield f"a gate interleaved both: `{follow_up(f'perfkit ledger judge {both[-1][-_RUN_DIGITS:]}')}`"
+        yield f"a gate interleaved both: `{follow_up(f'perfkit ledger judge {shown_run_id(both[-1])}')}`"
 
 
 def _times(kept: Iterable[Row], base: Commit, head: Commit, *, ledger: Path, needed: bool) -> _Times:

@@ -20,7 +20,7 @@ from perfkit.errors import (
     RepositoryError,
     UsageError,
 )
-from perfkit.identity import short_run_id, utc_now
+from perfkit.identity import shown_run_id, utc_now
 from perfkit.invocation import follow_up
 from perfkit.ledger.annotations import KeptState, keep_state, read_states
 from perfkit.ledger.history.alarms import find_drifts, find_gate_drifts, find_rises, find_silences
@@ -201,11 +201,34 @@ class Histories:
             noise=_noise(trends, points, drifts),
             dirty_runs=len(found.dirty_runs),
             notes=(
-                *_notes_on_gate(self.verdicts_of_gate, gates, found.files),
+                *self._notes_on_gate(gates, found.files),
                 *_notes(commits.values(), len(found.dirty_runs)),
             ),
         )
         return _only(whole, meant) if request.benchmarks else whole
+
+    def _notes_on_gate(self, gates: Sequence[Trend], files: Mapping[str, str]) -> Iterator[str]:
+        """Yield what the newest gate found to be slower: a history needs many runs to find it itself."""
+        times = {
+            (at, run): one for one in gates for at, run in zip(one.recorded_at, one.run_ids, strict=True)
+        }
+        if not times:
+            return
+        (_, run) = newest = max(times)
+        verdicts = self.verdicts_of_gate(run, files[run])
+        if "REGRESSED" not in verdicts.values():
+            return
+        # Imported late: it takes as long as all else, and few gates find something slower.
+        from perfkit.gating.rows import recompute_gate
+
+        judged = recompute_gate(run, ledger=self.place, project=self.project).comparisons
+        slower = sum(one.verdict == "REGRESSED" and one.accepted is None for one in judged)
+        if slower:
+            trend = times[newest]
+            base, *_, head = (trend.commits[place] for place in places_by_run(trend)[run])
+            found = f"{slower} of {counted(len(verdicts), 'benchmark')} slower"
+            command = follow_up(f"perfkit ledger judge {shown_run_id(run)}")
+            yield f"the newest gate, {short_sha(base)}..{short_sha(head)}, found {found}: `{command}`"
 
 
 def read_history(project: Project, ledger: Path, request: HistoryRequest | None = None) -> HistoryReport:
@@ -424,26 +447,6 @@ def _noise(
 def _with_state(point: ChangePoint, states: Mapping[str, KeptState]) -> ChangePoint:
     kept = states.get(point.point_id) or states.get(point.shift)
     return point if kept is None else replace(point, state=kept.state, reason=kept.reason)
-
-
-def _notes_on_gate(
-    verdicts_of: Callable[[str, str], Mapping[str, str | None]],
-    gates: Sequence[Trend],
-    files: Mapping[str, str],
-) -> Iterator[str]:
-    """Yield what the newest gate found to be slower: a history needs many runs to find it itself."""
-    times = {(at, run): one for one in gates for at, run in zip(one.recorded_at, one.run_ids, strict=True)}
-    if not times:
-        return
-    (_, run) = newest = max(times)
-    trend = times[newest]
-    base, *_, head = (trend.commits[place] for place in places_by_run(trend)[run])
-    verdicts = verdicts_of(run, files[run])
-    slower = sum(verdict == "REGRESSED" for verdict in verdicts.values())
-    if slower:
-        found = f"{slower} of {counted(len(verdicts), 'benchmark')} slower"
-        judged = follow_up(f"perfkit ledger judge {short_run_id(run)}")
-        yield f"the newest gate, {short_sha(base)}..{short_sha(head)}, found {found}: `{judged}`"
 
 
 def _notes(commits: Collection[CommitFacts], dirty_runs: int) -> Iterator[str]:

@@ -18,7 +18,7 @@ from perfkit.agent.counters.interventions import Patches
 from perfkit.agent.counters.torch_adapter import Compilation, read_compilation
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError
-from perfkit.identity import fingerprint, new_run_id, short_run_id, utc_now
+from perfkit.identity import fingerprint, new_run_id, shown_run_id, utc_now
 from perfkit.ledger.recording import RunFacts
 from perfkit.ledger.remote import Mirror, mirror_at
 from perfkit.ledger.store import Ledger
@@ -332,7 +332,7 @@ class TrainingRecord:
         ]
         run_id = self._add([*outcomes, *([] if use is None else [use[0]])])
         self._of_run = [parts[0].replace(" after that", ""), *parts[1:]]
-        self._line = f"{self._line}; {summary} -> run {short_run_id(run_id)}"
+        self._line = f"{self._line}; {summary} -> run {shown_run_id(run_id)}"
 
     def _recompiled(self) -> str:
         """Return what torch.compile compiled while steps were followed, and its most frequent reason."""
@@ -458,7 +458,7 @@ class TrainingRecord:
             rates.append(use[1])
         outcomes = _outcomes(benchmark, findings, self._plan)
         run_id = self._add([*outcomes, *([] if use is None else [use[0]])])
-        filed = f"run {short_run_id(run_id)} of the ledger"
+        filed = f"run {shown_run_id(run_id)} of the ledger"
         dirty = self._place.commit.dirty
 
         def in_a_line(more: Sequence[str]) -> str:

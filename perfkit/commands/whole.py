@@ -15,7 +15,7 @@ import msgspec
 from perfkit.commands.profile import TORCHRUN
 from perfkit.config import Project
 from perfkit.errors import EXIT_INTERRUPTED, NotMeasuredError, RunInterruptedError, UsageError
-from perfkit.identity import short_run_id
+from perfkit.identity import shown_run_id
 from perfkit.invocation import follow_up
 from perfkit.ledger.remote import mirror_at
 from perfkit.ledger.store import Ledger
@@ -119,7 +119,7 @@ def run_whole(request: WholeRequest, *, project: Project) -> WholeResult:
     if result is not None and not result.is_over:
         filed += "; its later steps were not, since it ended at once"
     if result is not None and result.runs:
-        filed += f"; `{follow_up(f'perfkit ledger show {short_run_id(result.runs[-1])}')}` has what was filed"
+        filed += f"; `{follow_up(f'perfkit ledger show {shown_run_id(result.runs[-1])}')}` has what was filed"
     if code in (EXIT_INTERRUPTED, -signal.SIGINT):
         raise RunInterruptedError(f"{target.name} was interrupted: {filed}")
     if code or result is None or not result.is_over:

@@ -54,7 +54,7 @@ from perfkit.gating.rows import (
 )
 from perfkit.gating.rules import ComparedBenchmark, finding_on_failure
 from perfkit.gating.run import BenchmarkState, LockstepLaunches, SequentialComparison
-from perfkit.gating.sides import OpenSides
+from perfkit.gating.sides import OpenSides, with_install
 from perfkit.gating.survey import Survey, run_by_own_files
 from perfkit.identity import new_run_id, utc_now
 from perfkit.ledger.recording import Run
@@ -255,7 +255,8 @@ class _Comparing:
         counters = result.compared(self.method.counter_policy, faster)
         comparisons = self._without_skips_of_head((*judged, *self.surveyed.findings, *result.findings))
         work = work_of_edited(self.sides, self.surveyed, self.method, log=self.progress.info)
-        comparisons = work.doubted(comparisons)
+        head = self.sides.roots.head
+        comparisons = tuple(with_install(one, head) for one in work.doubted(comparisons))
         unrecorded = None
         try:
             self.run.add(list(count_rows(result.pairs, counters, self.context)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -142,8 +144,23 @@ def _decide(sides: OpenSides, nodes: Sequence[str], changed: Changed, seconds: f
     # In a large suite one that takes much of the time is not traced, as many others would be left out for it.
     share = min(max(_LEAST_OF_IT, _FEW / len(nodes)), 1.0)
     limit_s = min(share * seconds, sides.project.config.gate.limit)
-    traces = trace_sides(sides.launcher, nodes, tops_of(sides), seconds=seconds, limit_s=limit_s)
-    return decide(nodes, traces, changed)
+    began = time.monotonic()
+    trace = functools.partial(trace_sides, sides.launcher, tops=tops_of(sides), limit_s=limit_s)
+    traces = trace(nodes=nodes, seconds=seconds)
+    decision = decide(nodes, traces, changed)
+    # One that shared a process counts as running what those before it ran, so it is traced alone.
+    ran = traces["head"].ran
+    wanted = decision.affected.keys() - decision.direct
+    shared = [node for node in nodes if node in wanted and node in ran and ran[node].parts["before"]]
+    spent_s = time.monotonic() - began
+    left_s = seconds - spent_s
+    # A process that imports takes a while, too.
+    if decision.everything is None and shared and left_s > spent_s * len(shared) / len(nodes):
+        with contextlib.suppress(NotTracedError):
+            again = trace(nodes=shared, seconds=left_s, again=True)["head"].ran
+            traces = {side: replace(one, ran={**one.ran, **again}) for side, one in traces.items()}
+            decision = decide(nodes, traces, changed)
+    return decision
 
 
 def _marked(surveyed: Survey, decision: Decision) -> Survey:

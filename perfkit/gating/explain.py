@@ -19,7 +19,7 @@ from perfkit.gating.rules import ComparedBenchmark
 from perfkit.gating.run import SequentialComparison
 from perfkit.gating.sides import OpenSides
 from perfkit.gating.survey import Survey
-from perfkit.identity import short_run_id
+from perfkit.identity import shown_run_id
 from perfkit.model import ABSENT, COLD_AUTOTUNING, COLD_COMPILING, COLD_START, SIDES, Row, Side
 from perfkit.model.comparisons import Comparison, ComparisonProgress, ExactComparison, Explanation
 from perfkit.model.policies import What
@@ -85,9 +85,12 @@ def explain_benchmarks(
         progress.info(f"profiling what {'regressed' if regressed else 'became no faster'}")
         changed = surveyed.changed or find_changed(sides, surveyed.laid, sides.project.output_paths)
         wanted = [one for one in comparisons if one.benchmark.name in regressed | no_faster]
-        until = time.monotonic() + max(_LEAST_PROFILING_S, _PROFILING_SHARE * budget_s)
+        began = time.monotonic()
+        until = began + max(_LEAST_PROFILING_S, _PROFILING_SHARE * budget_s)
         for one in wanted:
-            if explained and time.monotonic() > until:
+            now = time.monotonic()
+            # The next one takes about as long as those before it.
+            if explained and now + (now - began) / len(explained) > until:
                 notes = (f"{len(explained)} of {len(wanted)} benchmarks were profiled: no time was left",)
                 break
             name = one.benchmark.name
@@ -192,7 +195,7 @@ def notes_on(
     if launcher.allocator_kept is False:
         yield "the allocator does not obey MALLOC_TRIM_THRESHOLD_: page faults add to the noise"
     if prior.runs:
-        runs = ", ".join(map(short_run_id, prior.runs))
+        runs = ", ".join(map(shown_run_id, prior.runs))
         yield f"continues earlier gates of the same two commits: {runs}"
     yield from _unseen_changes(sides, surveyed, loaded)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
 import contextlib
 import hashlib
@@ -300,7 +301,7 @@ class _Edits:
         found: set[str] = set()
         while waiting:
             place = (self._folder / waiting.pop()).as_posix()
-            words = set(re.findall(r"\w+", "".join(text or "" for text in self._both(place))))
+            words = set(re.findall(r"\w+", "\n".join(map(_code, self._both(place)))))
             news = {one for one in self._candidates - found if _module(one) in words}
             found |= news
             waiting += news
@@ -420,6 +421,14 @@ def _function(name: str) -> str:
 def _module(file: str) -> str:
     path = PurePosixPath(file)
     return path.parent.name if path.stem == "__init__" else path.stem
+
+
+def _code(text: str | None) -> str:
+    """Return a file without its comments, all of it where it cannot be parsed."""
+    try:
+        return ast.unparse(ast.parse(text or ""))
+    except (SyntaxError, ValueError, RecursionError):
+        return text or ""
 
 
 def _is_pin(path: PurePosixPath) -> bool:

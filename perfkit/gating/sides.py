@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
@@ -19,7 +19,7 @@ from perfkit.agent.session import selection_problem
 from perfkit.config import AsvSuite, Project
 from perfkit.errors import UsageError
 from perfkit.model import SIDES, Side
-from perfkit.model.comparisons import TARGET_FILE
+from perfkit.model.comparisons import TARGET_FILE, Comparison
 from perfkit.profiling.passes.targets import Target, resolve_target, target_on
 from perfkit.repo.checkout import Generated, Roots, checkouts, project_roots
 from perfkit.repo.environments import Environments, why_not_found
@@ -244,6 +244,13 @@ def _not_installed(message: str, top: Path) -> Hint | None:
         return None
     install = f"install what provides it here: `pip install {match[1].partition('.')[0]}`"
     return Hint(words=why_not_found(match[1]) or install)
+
+
+def with_install(one: Comparison, top: Path) -> Comparison:
+    """Return a benchmark that failed with what installs the package that it lacks, if it lacks one."""
+    message = one.message or ""
+    hint = _not_installed(message, top) if one.verdict == "FAILED" and "`pip install" not in message else None
+    return replace(one, message=f"{message}; {hint.words}") if hint else one
 
 
 # A whole training may be silent for this many seconds.

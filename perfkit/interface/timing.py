@@ -33,7 +33,7 @@ from perfkit.agent.clock import (
 )
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
-from perfkit.identity import new_run_id, short_run_id, utc_now
+from perfkit.identity import new_run_id, shown_run_id, utc_now
 from perfkit.ledger.recording import RunFacts, outcomes_of
 from perfkit.ledger.remote import ledger_folder
 from perfkit.ledger.store import Ledger
@@ -269,7 +269,7 @@ def _file_the_rest(folder: Path) -> None:
     names = ", ".join(_described(name, left) for name in dict.fromkeys(one.name for one in left))
     try:
         run_id = _file(left, None, folder)
-        line = f"{names} -> run {short_run_id(run_id)} of the ledger"
+        line = f"{names} -> run {shown_run_id(run_id)} of the ledger"
     except PerfkitError as error:
         line = f"the times of this program were not filed: {error}"
     print(f"perfkit: {line}", file=sys.stderr)  # noqa: T201 (no command prints for it)

@@ -101,6 +101,14 @@ def main_callees(part: Part) -> Sequence[Part]:
     return [callee for callee in working[:_MOST_CALLEES] if abs(callee.amount.moved_s) >= least > 0]
 
 
+def slower_callee(part: Part) -> str | None:
+    """Return the callee by which a function became slower, one that it calls more often before others."""
+    least = _WORTH_NAMING * part.amount.moved_s
+    slower = [one for one in part.through if one.kind != "wait" and one.amount.moved_s >= least > 0]
+    more = [one for one in slower if (one.amount.head_calls or 0) > (one.amount.base_calls or 0)]
+    return next((one.name for one in (*more, *slower)), None)
+
+
 def difference_view(difference: Difference) -> Group:
     """Return the whole difference for the terminal, the sentences first."""
     head = Text(f"{difference.base} -> {difference.head}, per {difference.unit}", style="bold")

@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from perfkit.identity import shown_run_id
 from perfkit.invocation import follow_up
 from perfkit.model import ALL_STEPS, WALL_TIME, Outcome, Row, RunSummary
 from perfkit.model.upkeep import Action, Compaction, Merge, Part, Problem, Repair, Verification
@@ -17,7 +18,6 @@ from perfkit.report.names import BrokenName, Folded, columns_table
 from perfkit.stats.summary import summary_of
 from perfkit.units import amount_text, counted, human_bytes
 
-_ID_DIGITS = 8
 _SHA_DIGITS = 7
 _MOST_NAMES = 3
 _TRACE_COLUMNS = 32
@@ -38,7 +38,7 @@ def runs_table(runs: Sequence[RunSummary], *, last: int = 0) -> Table:
     for run in runs[max(left, 0) :]:
         commit = run.commits[0][:_SHA_DIGITS] + (" dirty" if run.dirty else "")
         table.add_row(
-            run.run_id[-_ID_DIGITS:],
+            shown_run_id(run.run_id),
             f"{run.recorded_at:%Y-%m-%d %H:%M}",
             run.source,
             commit if len(run.commits) == 1 else f"{len(run.commits)} commits",

@@ -10,6 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from perfkit.identity import shown_run_id
 from perfkit.model import ABSENT, PACKAGE, SIDES, Side
 from perfkit.model.comparisons import GateReport
 from perfkit.model.surroundings import (
@@ -62,7 +63,7 @@ _MEANINGS: Mapping[Weight, str] = {
     "may matter": "Times may also differ because",
     "means little": "What else differs means little:",
 }
-_ID_DIGITS, _SHA_DIGITS = 8, 10
+_SHA_DIGITS = 10
 _MOST_LISTED, _MOST_NAMED, _SEVERAL = 6, 3, 2
 
 
@@ -132,7 +133,7 @@ def surroundings_sentence(report: SurroundingsReport) -> str:
 def _heading(one: Surroundings) -> str:
     side = f" {one.side}" if one.side else ""
     commits = ", ".join(sha[:_SHA_DIGITS] for sha in one.commits)
-    return f"{one.source} {one.run_id[-_ID_DIGITS:]}{side}  {one.recorded_at:%Y-%m-%d %H:%M} UTC  {commits}"
+    return f"{one.source} {shown_run_id(one.run_id)}{side}  {one.recorded_at:%Y-%m-%d %H:%M} UTC  {commits}"
 
 
 def _facts_table(one: Surroundings) -> Table:

@@ -275,6 +275,33 @@ def _init_for_change(project: GitProject) -> subprocess.CompletedProcess[str]:
     return run_perfkit(*arguments, cwd=project.root, env=project.environment())
 
 
+def test_a_comment_in_a_file_of_benchmarks_changes_none(project: GitProject) -> None:
+    project.commit(
+        {BENCH: (project.root / BENCH).read_text().replace("import pytest", "# Why\n\nimport pytest")}
+    )
+
+    gated = project.gate("--base", "HEAD^", *ONE_LAUNCH)
+
+    assert {"SAME CODE"} == {*gated.verdicts.values()}
+    assert 0 == gated.exit_code
+
+
+def test_variants_that_shared_a_process_are_told_from_one_another(tmp_path: Path) -> None:
+    variants = (
+        "import app, pytest\n"
+        "@pytest.mark.parametrize('number', range(101))\n"
+        "def test_it(benchmark, number):\n"
+        "    benchmark(app.near if number % 16 == 3 else app.far)\n"
+    )
+    project = _project(tmp_path, {BENCH: variants, **_app()})
+    project.commit(_app(near=20 * SLOWER))
+
+    gated = project.gate("--base", "HEAD^", "--budget", "60", "--fail-fast")
+
+    timed = {name for name, verdict in gated.verdicts.items() if verdict != "SAME CODE"}
+    assert {f"test_it[{number}]" for number in range(3, 101, 16)} == timed
+
+
 def test_time_all_times_all(project: GitProject) -> None:
     project.commit(_app(other=20 * SLOWER))
 

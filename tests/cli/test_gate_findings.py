@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from gating import CONFIGURATION, Gated, GitProject, benchmark, git_project, work
@@ -308,3 +309,18 @@ def test_other_code_than_the_sides_is_refused(tmp_path_factory: pytest.TempPathF
     assert 4 == gated.exit_code
     assert f"wrong code imported on head: work came from {place / 'elsewhere/work.py'}" in gated.stderr
     assert [] == list(project.ledger.glob("*.parquet"))
+
+
+def test_a_missing_package_is_installed_and_not_accepted(tmp_path: Path) -> None:
+    lazy = "def raises():\n    import nowhere\n"
+    tests = f"import work\n{benchmark('raises', 'work.raises')}"
+    project = git_project(tmp_path, {"work.py": lazy, "tests/test_speed.py": tests})
+    project.commit({"work.py": f"import os\n{lazy}"})
+
+    gated = project.gate("--budget", "5")
+
+    assert {"test_raises": "FAILED"} == gated.verdicts
+    assert 4 == gated.exit_code
+    shown = gated.stderr.partition("\nnext: ")[2]
+    assert "\n  pip install nowhere\n" in shown
+    assert "accept" not in shown

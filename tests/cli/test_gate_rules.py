@@ -84,7 +84,7 @@ dependencies = ["numpy>=2"]
 """
 )
 MEASURED = (
-    "import pytest\nimport work\nfrom helpers import UNITS\n"
+    "import pytest\nimport work\nfrom helpers import UNITS  # as in tests/test_other.py\n"
     "def test_spin(benchmark, calls):\n    benchmark.pedantic(work.spin, rounds=UNITS, iterations=calls)\n"
 )
 MEASURING = {

@@ -222,7 +222,7 @@ def test_a_second_gate_continues_the_test_of_the_first(continued: Continued) -> 
 
     expected = {"test_steady": "UNCHANGED", "test_slower": "REGRESSED", "test_other": "OTHER RESULT"}
     assert expected == second.verdicts
-    assert f"continues earlier gates of the same two commits: {continued.first.run_id[-12:]}" in second.notes
+    assert f"continues earlier gates of the same two commits: {continued.first.run_id[-8:]}" in second.notes
     for name, one in second.comparisons.items():
         assert one["estimate"]["launches"] == 1 + own[f"tests/test_speed.py::{name}", "head"]
     assert all({*MACHINE_SPEEDS} <= {*row.machine.facts} for row in rows)

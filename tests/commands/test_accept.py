@@ -14,10 +14,12 @@ from repositories import Repository
 from synthetic import build_row
 
 from perfkit.commands.accept import Accepted, accept_finding
+from perfkit.commands.history import read_history
 from perfkit.config import load_project
 from perfkit.errors import UsageError
 from perfkit.gating.accept import Accepted as Marked
 from perfkit.gating.accept import accept, mark
+from perfkit.identity import shown_run_id
 from perfkit.ledger.annotations import acceptances_for
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Row, Status
@@ -189,9 +191,9 @@ def test_what_was_not_measured_has_no_ratio(gated: Repository, name: str, verdic
         ("test_slow", '"test_slow" could mean x/bench_a.py::test_slow or y/bench_a.py::test_slow; give more'),
         (
             "test_nothing",
-            'no benchmark "test_nothing" in the gate 99-gate-0001; what blocks there: x/bench_a.py',
+            'no benchmark "test_nothing" in the gate ate-0001; what blocks there: x/bench_a.py',
         ),
-        ("test_same", "test_same is UNCHANGED in the gate 99-gate-0001, so it needs no accepting"),
+        ("test_same", "test_same is UNCHANGED in the gate ate-0001, so it needs no accepting"),
     ],
 )
 def test_what_is_no_finding_is_refused(gated: Repository, name: str, expected: str) -> None:
@@ -201,6 +203,21 @@ def test_what_is_no_finding_is_refused(gated: Repository, name: str, expected: s
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (gated.root / LEDGER / "acceptances").exists()
+
+
+def test_a_history_names_the_newest_gate_until_what_it_found_is_accepted(repository: Repository) -> None:
+    base = repository.commit({"a.py": "1", "pyproject.toml": ""}, "Add a")
+    head = repository.commit({"a.py": "2"}, "Change a")
+    rows = _gate(head, {"bench_a.py::test_slow": "REGRESSED"}, base=base)
+    _record(repository, [_against(row, base) for row in rows])
+    project = load_project(repository.root)
+
+    def notes() -> str:
+        return " ".join(read_history(project, project.ledger_path).notes)
+
+    assert shown_run_id(rows[0].run_id) in notes()
+    _accept(repository, "test_slow")
+    assert shown_run_id(rows[0].run_id) not in notes()
 
 
 def test_the_newest_gate_of_the_commit_counts(repository: Repository) -> None:

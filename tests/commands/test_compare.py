@@ -135,6 +135,18 @@ def test_sessions_at_two_commits_are_compared(scene: Scene) -> None:
     assert "exit code 1" in " ".join(done.stderr.split())
 
 
+def test_what_a_gate_found_to_be_the_same_code_needs_no_times(scene: Scene) -> None:
+    row = build_row(sha=scene.head, name="b.py::test_same", source="gate", side="head")
+    scene.file(replace(row, outcome=replace(row.outcome, same_as=scene.base)))
+
+    for commits in ((scene.base, scene.head), (scene.head, scene.base)):
+        done, report = scene.compare(*commits)
+        assert (0, ["SAME CODE"]) == (done.returncode, [one["verdict"] for one in report["comparisons"]])
+
+    scene.file(*scene.runs(scene.base, [0.01], name="b.py::test_other"))
+    assert 4 == scene.compare()[0].returncode
+
+
 def test_each_finding_has_its_verdict(scene: Scene) -> None:
     levels = [0.0100, 0.0101, 0.0102, 0.0099]
     for sha in (scene.base, scene.head):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import git
@@ -245,6 +246,20 @@ def test_a_test_of_many_values_leaves_time_for_the_others(repository: Repository
     repository.commit({"pyproject.toml": PROJECT, **files})
 
     assert "the tests call longest: paired" in plan(repository.root).found
+
+
+def test_a_temporary_file_of_a_test_is_no_argument(repository: Repository) -> None:
+    made = "def halved(path, numbers):\n    return [len(path) / number for number in numbers * 100]\n"
+    test = (
+        "import tempfile\nfrom widgets import halved\n"
+        "def test_it():\n"
+        "    with tempfile.TemporaryDirectory() as folder:\n"
+        "        assert halved(folder, [1, 2, 3])\n"
+    )
+    files = {"widgets/__init__.py": made, "tests/test_halved.py": test}
+    repository.commit({"pyproject.toml": PROJECT, **files})
+
+    assert not any(tempfile.gettempdir() in file.after for file in plan(repository.root).files)
 
 
 def test_a_notebook_without_a_package_becomes_a_benchmark(repository: Repository) -> None:

@@ -135,7 +135,7 @@ def test_a_hand_written_loop_is_filed_whole_and_evaluations_are_in_no_step(proje
     assert head.startswith("train.py: ")
     filed = rows(project)
     all_steps = filed["all_steps"]
-    assert f"next: perfkit ledger show {all_steps.run_id[-12:]}" == last
+    assert f"next: perfkit ledger show {all_steps.run_id[-8:]}" == last
     assert {"arguments": "30", "batch": "8", "ranks": "1"} == all_steps.outcome.benchmark.params
     (steps,) = re.findall(r"^(\d+) steps after that", str(all_steps.outcome.message))
     # One of each switch between timed and watched steps is neither.
@@ -206,7 +206,7 @@ def test_a_program_that_ends_at_once_keeps_its_first_steps_and_is_not_measured(
     assert (exit_code, "") == (code, printed)
     filed = rows(project)
     assert 200 == len(filed["step_time"].outcome.values)
-    assert filed["time"].run_id[-12:] in error
+    assert filed["time"].run_id[-8:] in error
     assert "all_steps" not in filed
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from synthetic import build_comparison
 
+from perfkit.gating import explain
 from perfkit.gating.design import Candidate, Forecast, share_out
+from perfkit.model.comparisons import Quiet
 
 
 def _candidate(
@@ -121,3 +126,25 @@ def test_the_end_states_what_was_not_reached_and_what_that_takes() -> None:
     assert (
         "2 of 9 benchmarks were not reached, since the budget of 60.0 s was over"
     ) == forecast.not_reached(2, of=9, changed=None, budget_s=60.0)
+
+
+def test_no_profile_begins_that_would_end_after_its_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+
+    def profile(*_: object, **__: object) -> None:
+        now[0] += 6.0
+
+    monkeypatch.setattr(explain, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(explain, "explain_benchmark", profile)
+    slower = [build_comparison(name, "REGRESSED", 1.1, 1.05, 1.2) for name in "abc"]
+    surveyed: Any = SimpleNamespace(
+        compared=[SimpleNamespace(benchmark=one.benchmark) for one in slower], changed=object()
+    )
+    sides: Any = None
+
+    _, notes = explain.explain_benchmarks(slower, (), surveyed, sides, Quiet(), budget_s=60.0)
+
+    assert 6.0 == now[0]
+    assert 1 == len(notes)

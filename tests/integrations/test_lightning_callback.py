@@ -102,7 +102,7 @@ def test_a_training_with_validations_and_accumulated_gradients(
     assert {"accumulate": "2", "batch": "8", "precision": "32-true", "ranks": "1"} == benchmark.params
     assert rows["operators"].outcome.training
     shown = [line for line in capsys.readouterr().err.splitlines() if "perfkit: " in line]
-    assert [f"-> run {rows['time'].run_id[-12:]} of the ledger"] == [
+    assert [f"-> run {rows['time'].run_id[-8:]} of the ledger"] == [
         line[line.index("->") :] for line in shown
     ]
 

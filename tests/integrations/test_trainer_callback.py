@@ -71,7 +71,7 @@ def test_a_training_with_evaluations_checkpoints_and_accumulated_gradients(
     assert "training:BertForSequenceClassification" == benchmark.name
     assert {"accumulate": "2", "batch": "4", "precision": "32", "ranks": "1"} == benchmark.params
     (shown,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("perfkit: ")]
-    assert shown.endswith(f"-> run {rows['time'].run_id[-12:]} of the ledger")
+    assert shown.endswith(f"-> run {rows['time'].run_id[-8:]} of the ledger")
 
 
 def test_a_training_that_is_too_short_is_reported(capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,7 +73,7 @@ def test_a_program_files_its_times_when_it_ends(project: Path) -> None:
     assert (0, 1) == (square.outcome.warmup, step.outcome.warmup)
     assert {"timed"} == {square.source, step.source}
     assert square.run_id == step.run_id
-    assert f"-> run {step.run_id[-12:]} of the ledger" in done.stderr
+    assert f"-> run {step.run_id[-8:]} of the ledger" in done.stderr
 
     # The version of a function follows its source.
     (project / "program.py").write_text(PROGRAM.replace("number * number", "number**2"))

@@ -160,7 +160,7 @@ def test_a_loop_files_its_steps_what_they_wait_for_and_counts(
     assert rate is not None
     seconds = statistics.fmean(filed["step_time"].outcome.values)
     assert 8 / seconds == pytest.approx(float(rate[1].replace(",", "")), rel=0.01)
-    assert shown.endswith(f"-> run {filed['time'].run_id[-12:]} of the ledger\n")
+    assert shown.endswith(f"-> run {filed['time'].run_id[-8:]} of the ledger\n")
     for metric in ("time", "time in forward", "operators"):
         (trend,) = read_history(load_project(project), LEDGER, HistoryRequest(metric=metric)).trends
         assert "training:net" == trend.benchmark

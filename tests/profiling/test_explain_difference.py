@@ -398,6 +398,26 @@ def test_the_changed_function_that_took_more_time_is_suspected(
     assert suspect == (found.name if found else None)
 
 
+def test_a_changed_function_that_makes_more_calls_is_suspected_where_times_moved_by_chance() -> None:
+    top, other = function("top", own_s=8.0), function("other", call(0, 8.0), own_s=8.0, line=5)
+    before = reading(top, function("f", call(0, 1.0), own_s=1.0, line=7), other)
+    after = reading(
+        function("top", own_s=12.0),
+        function("f", call(0, 0.9), own_s=0.9, line=7),
+        function("other", call(0, 12.0), own_s=12.0, line=5),
+        function("{built-in method builtins.min}", call(1, 0.1), own_s=0.1),
+    )
+    lines, work = {"train.py": [range(7, 8)]}, equal_work(before, after)
+
+    def suspect(head: Reading) -> str | None:
+        section = function_section(before, head, work)
+        found = find_suspect(section, changed_only(before, lines), changed_only(head, lines), work)
+        return found.name if found else None
+
+    assert "f" == suspect(after)
+    assert suspect(replace(after, functions=after.functions[:3])) is None
+
+
 def test_a_function_that_other_work_slowed_in_one_turn_is_as_quick_as_in_the_others() -> None:
     turns = [(_profile(**{**BASE, "push": 30.0}), 1), (_profile(**{**BASE, "render": 9.0}), 1)]
 

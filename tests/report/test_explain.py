@@ -21,7 +21,7 @@ from perfkit.model.profiles import Amount, Difference, FlameFrame, Part, Section
 from perfkit.model.readings import Call, FunctionTime, Reading, StepTimes
 from perfkit.profiling.diff.difference import explain
 from perfkit.profiling.diff.flames import flames_of
-from perfkit.report.explain import difference_markdown, difference_page, difference_view
+from perfkit.report.explain import difference_markdown, difference_page, difference_view, slower_callee
 
 PROFILES = Path(__file__).parents[2] / "profiles"
 LONG = "a_function_with_a_name_" * 8
@@ -413,3 +413,14 @@ def test_a_browser_shows_it_on_wide_and_narrow_screens(real: Pair, tmp_path: Pat
                 " return [of('.frame .box'), of('svg.flames')]"
             )
             assert pytest.approx(whole, abs=0.5) == first
+
+
+def test_what_is_called_more_often_made_a_function_slower() -> None:
+    """A profile on a busy machine has other callees move by chance, up or down."""
+    gone = Part(name="gone", kind="library", amount=moved(-0.6))
+    chance = Part(name="chance", kind="library", amount=moved(0.5))
+    more = Amount(base_s=0.0, head_s=0.4, base_calls=0.0, head_calls=1.0)
+    new = Part(name="new", kind="library", amount=more)
+    assert "new" == slower_callee(own("f", 1.0, gone, chance, new))
+    assert "chance" == slower_callee(own("f", 1.0, gone, chance))
+    assert slower_callee(own("f", 1.0, gone)) is None

@@ -23,7 +23,7 @@ from perfkit.model.comparisons import (
 )
 from perfkit.model.profiles import Amount, Part, Section
 from perfkit.report.gate.counters import counter_sections, counters_markdown, moved_lines
-from perfkit.report.gate.decision import larger_budget_s, next_step, reproducing_command
+from perfkit.report.gate.decision import headline, larger_budget_s, next_step, reproducing_command
 from perfkit.report.gate.terminal import gate_view
 from perfkit.report.gate.wording import change_text, interval_text
 from perfkit.report.gate.wording import shown as shown_verdict
@@ -55,6 +55,19 @@ EDITS = (
     ),
     MeasuringEdit(kind="CI", path=".github/workflows/perf.yml", what="removed", effect="none in this gate"),
 )
+
+
+def test_numbers_of_an_asv_suite_are_no_benchmarks_that_became_slower() -> None:
+    numbers = ("b.py::track_size", "b.py::Cached.peakmem_fill[64]", "b.py::mem_list")
+    found = [
+        *(build_comparison(f"b.py::time_{name}", "REGRESSED", 1.03, 1.026, 1.036) for name in "ab"),
+        replace(build_comparison("b.py::time_c", "UNCHANGED", 1.0, 0.99, 1.01), verdict="SAME CODE"),
+        *(
+            replace(build_comparison(name, "UNCHANGED", 1.0, 1.0, 1.0), verdict="SAME CODE")
+            for name in numbers
+        ),
+    ]
+    assert "2 of 3 benchmarks" in headline(build_report(*found), None)
 
 
 def _text(report: GateReport, *, colours: bool = False, verbose: bool = False) -> str:

@@ -215,7 +215,7 @@ def test_data_gives_back_what_was_measured(files: dict[str, str]) -> None:
     assert [int(at.timestamp()) for at in found.recorded_at] == [
         _summed(runs["time"])[one] for one in numbers
     ]
-    assert [run[-12:] for run in found.run_ids] == [runs["id"][number] for number in numbers]
+    assert [run[-8:] for run in found.run_ids] == [runs["id"][number] for number in numbers]
 
 
 def test_levels_of_a_comparison_are_those_that_were_measured(files: dict[str, str]) -> None:
@@ -336,8 +336,8 @@ def test_long_lists_have_pages_and_lose_nothing() -> None:
 
     pages = [files[name] for name in ("runs.html", "runs-2.html", "runs-3.html")]
     assert [500, 500, 201] == [page.count("<tr><td data-sort") for page in pages]
-    assert run_of(1200)[-12:] in pages[0]
-    assert run_of(0)[-12:] in pages[2]
+    assert run_of(1200)[-8:] in pages[0]
+    assert run_of(0)[-8:] in pages[2]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from perfkit.features.site.series import (
     Reference,
     Site,
 )
+from perfkit.identity import shown_run_id
 from perfkit.ledger.queries import one_connection
 from perfkit.ledger.store import Ledger
 from perfkit.model import ProfileSummary
@@ -233,7 +234,7 @@ def _kept_verdicts(kept: Ledger) -> dict[str, tuple[str, str, tuple[GateFinding,
             metric=Metric(name=metric, unit=unit, exact=exact),
             verdict=verdict,
             gating=gating == "true",
-            message=f"`perfkit ledger judge {run_id[-12:]}` shows by how much",
+            message=f"`perfkit ledger judge {shown_run_id(run_id)}` shows by how much",
         )
         found[run_id] = (commits[0] or base, commits[1] or head, (*findings, finding))
     return found

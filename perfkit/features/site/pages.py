@@ -37,7 +37,7 @@ from perfkit.features.site.series import (
     state_of,
     status_words,
 )
-from perfkit.identity import short_run_id
+from perfkit.identity import shown_run_id
 from perfkit.model.history import ChangePoint, CommitFacts, Shift
 from perfkit.model.readings import RESIDUAL, phase_title
 from perfkit.model.results import Machine
@@ -566,7 +566,7 @@ def _templates(pages: _Pages) -> Environment:
         "machine_name": lambda machine: pages.machines.get(machine, machine),
         "benchmark_name": lambda name: pages.names.get(name, name),
         "benchmark_page": lambda name: f"{slug_of(name)}.html" if name in pages.by_benchmark else None,
-        "short_run": short_run_id,
+        "short_run": shown_run_id,
         "seconds": human_seconds,
         "percent": human_percent,
         "address": address,

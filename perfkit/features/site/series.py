@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 
-from perfkit.identity import short_run_id
+from perfkit.identity import shown_run_id
 from perfkit.model.comparisons import Verdict
 from perfkit.model.history import (
     ChangePoint,
@@ -845,7 +845,7 @@ class Runs:
         facts = self._history.environments
         whole = {
             "runs": {
-                "id": [*map(short_run_id, runs)],
+                "id": [*map(shown_run_id, runs)],
                 "commit": _differences([*map(self._order.__getitem__, commits)]),
                 "time": _differences([*map(_seconds, times)]),
                 "source": [*map(of_source.__getitem__, sources)],

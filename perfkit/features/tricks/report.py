@@ -16,7 +16,7 @@ from rich.text import Text
 from perfkit.features.experiments.records import Level, level_text
 from perfkit.features.tricks.trick import CheckedClaim, Equivalence, TrickCase
 from perfkit.gating.judge import interval_verdict
-from perfkit.identity import short_run_id
+from perfkit.identity import shown_run_id
 from perfkit.model import Commit, Environment, Machine
 from perfkit.model.comparisons import Comparison, Estimate, ExactComparison, Policy, TimedVerdict, Verdict
 from perfkit.report.chart import ChartRow, interval_chart
@@ -393,7 +393,7 @@ def _where(report: TricksReport) -> str:
         *(escape(facts[name]) for name in ("cpu", "gpus") if facts.get(name)),
         *(f"{name} {escape(facts[name])}" for name in ("python", "torch", "threads") if name in facts),
         f"{report.recorded_at:%Y-%m-%d}",
-        f"run {cell_code(short_run_id(report.run_id))}",
+        f"run {cell_code(shown_run_id(report.run_id))}",
         f"{human_seconds(report.wall_s)} in all",
     ]
     return "Measured: " + ", ".join(listed) + "."

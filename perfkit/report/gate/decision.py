@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -80,6 +81,7 @@ _MOST_NAMES = 3
 _WORTH_A_WORD_S = 1.0
 # Counts grew, each beyond a limit of its own.
 _BEYOND_ITS_OWN = " by more than allowed"
+_INSTALL = re.compile(r"`(pip install [\w.-]+)`")
 # An interval is wide whose change is so many times its lower limit.
 _WIDE = 2.0
 
@@ -156,16 +158,22 @@ def next_step(report: GateReport, names: Names) -> tuple[str, str | None]:
         return f"{again_step(report)}{about}", command and follow_up(command)
     found: list[Comparison | ExactComparison] = [*wording.in_order(report.comparisons), *report.exact]
     can = wording.can_accept(report)
+    matches = {one.benchmark.name: _INSTALL.search(one.message or "") for one in report.comparisons}
+    installs = {name: match[1] for name, match in matches.items() if match}
     commands = [
-        wording.accept_command(one, _name(one, names), head=report.head) for one in (found if can else ())
+        wording.accept_command(one, _name(one, names), head=report.head)
+        for one in (found if can else ())
+        if one.benchmark.name not in installs
     ]
     wanted = list(dict.fromkeys(filter(None, commands)))
+    install = next(iter(installs.values()), "") if report.exit_code == EXIT_NOT_MEASURED else ""
     uncovered = report.coverage.uncovered if report.coverage else ()
-    if any(one.known for one in uncovered) and report.exit_code != EXIT_REGRESSED and not wanted:
+    if any(one.known for one in uncovered) and report.exit_code != EXIT_REGRESSED and not (wanted or install):
         step = "write benchmarks of the changed functions that are not measured, from calls in tests"
         return step, f"perfkit init --for-change {report.base.sha[:12]}"
-    if search := package_search(report):
-        return "find the package that slowed it", search
+    if command := install or package_search(report):
+        needed = "install what the benchmarks need, and run the same command"
+        return needed if install else "find the package that slowed it", command
     if report.exit_code not in (EXIT_REGRESSED, EXIT_NOT_MEASURED) or not wanted:
         return "", None
     if wording.waits_for_person(report):
@@ -584,7 +592,13 @@ def _in_typical_calls(causes: Sequence[Comparison], names: Names) -> str:
 
 
 def _some(report: Report, comparisons: Sequence[Comparison]) -> str:
-    return f"{len(comparisons)} of {counted(len(wording.benchmarks_of(report.comparisons)), 'benchmark')}"
+    # Numbers of an asv suite are no times, and those that were measured are among the counts.
+    every = [
+        one
+        for one in wording.benchmarks_of(report.comparisons)
+        if one in comparisons or not wording.is_number(one)
+    ]
+    return f"{len(comparisons)} of {counted(len(every), 'benchmark')}"
 
 
 def _named(causes: Sequence[_Judged], names: _Named, words: Callable[[_Judged], str]) -> str:

@@ -24,7 +24,7 @@ from perfkit.model.comparisons import (
 from perfkit.model.counters import TITLES
 from perfkit.model.profiles import Part
 from perfkit.report.change_log import machine_title
-from perfkit.report.explain import main_callees, section_rows
+from perfkit.report.explain import section_rows, slower_callee
 from perfkit.report.gate import wording
 from perfkit.report.gate.counters import counters_markdown
 from perfkit.report.gate.decision import (
@@ -170,7 +170,7 @@ def _first_part(report: GateReport) -> Part | None:
 
 
 def _place_of(part: Part) -> str:
-    through = next((f", in its calls of {escape(one.name)}" for one in main_callees(part)), "")
+    through = f", in its calls of {escape(callee)}" if (callee := slower_callee(part)) else ""
     return f"{escape(part.name)}, {code(part.place)}{through}"
 
 

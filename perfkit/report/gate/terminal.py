@@ -31,7 +31,7 @@ from perfkit.model.comparisons import (
 )
 from perfkit.report.console import visible
 from perfkit.report.explain import listed as as_list
-from perfkit.report.explain import main_callees, section_table
+from perfkit.report.explain import section_table, slower_callee
 from perfkit.report.gate import wording
 from perfkit.report.gate.counters import counter_sections, moved_lines
 from perfkit.report.gate.decision import (
@@ -180,7 +180,7 @@ def _moved_lines(report: GateReport, names: Mapping[str, str]) -> Iterator[Rende
         if part is None:
             yield from (Folded(f"{name}: {finding}") for finding in found.findings[:1])
             continue
-        by = "".join(f", in {one.name}" for one in main_callees(part)[:1])
+        by = f", in {callee}" if (callee := slower_callee(part)) else ""
         # A profile slows calls down by much, so that its times are not those of the table.
         yield Folded(f"{name}: {part.name} ({part.place}) takes more time{by}")
         # One that is about another function would contradict this one.
@@ -585,11 +585,12 @@ def compare_view(report: ApartReport) -> Group:
     names = short_names(found.benchmark.name for found in report.comparisons)
     ordered = wording.in_order(report.comparisons)
     shown, rest = first_of_many(ordered)
+    confidence = wording.percent(1 - report.policy.alpha)
     sections: tuple[RenderableType, ...] = (
         _sides("compare, from the ledger: not interleaved", report),
-        result_table(shown, names, counted="sess-\nions", of_open=True),
+        *([result_table(shown, names, counted="sess-\nions", of_open=True)] if shown else []),
         *([Text("\n".join(rest))] if rest else []),
-        Text(_GUIDE.format(confidence=wording.percent(1 - report.policy.alpha)), style="dim"),
+        *([Text(_GUIDE.format(confidence=confidence), style="dim")] if shown else []),
         *_together(
             _remarks(
                 ordered, names, lambda one: wording.details(one) if one.estimate else [one.message or ""]

@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from perfkit.identity import shown_run_id
 from perfkit.invocation import follow_up
 from perfkit.model import Commit
 from perfkit.model.comparisons import (
@@ -57,7 +58,6 @@ _CAUSES: dict[Verdict, str] = {
     "TIMEOUT": "it took longer than its limit",
     "SKIPPED": "it was skipped on both sides",
 }
-_ID_DIGITS = 8
 # The verdicts of what became faster.
 GAINS: frozenset[Verdict] = frozenset({"IMPROVED", "OTHER RESULT"})
 _LARGEST_IN_PERCENT = 10.0
@@ -66,6 +66,7 @@ _LARGEST_RATIO = 2.0
 _SMALLEST_IN_PERCENT = 0.1
 # A limit beyond the first factor, and this many times as far as the estimate, is of no use.
 _LARGEST_KNOWN, _LEAST_KNOWN, UNKNOWN = 10.0, 2.0, "unknown"
+_NUMBER = re.compile(r"::(\w+\.)?((peakmem|track|mem)_|(PeakMem|Track|Mem)[A-Z_])\w+$")
 # A place in code, and no name of something that has none.
 _LINE = re.compile(r"\.(py|ipynb):\d+$")
 
@@ -90,6 +91,11 @@ def in_order(comparisons: Sequence[Comparison]) -> list[Comparison]:
 def benchmarks_of(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Return the comparisons without the finding on what a change edits of how it is measured."""
     return [one for one in comparisons if one.benchmark.name != MEASURING]
+
+
+def is_number(one: Comparison) -> bool:
+    """Return whether a benchmark of an asv suite measures a number or memory in place of a time."""
+    return _NUMBER.search(one.benchmark.name.partition("[")[0]) is not None
 
 
 def without_many_not_reached(comparisons: Sequence[Comparison]) -> tuple[list[Comparison], str | None]:
@@ -128,7 +134,7 @@ def shown(verdict: Verdict) -> str:
 
 def run_text(report: GateReport) -> str:
     """Return the end of a gate's id, by which `perfkit ledger list` and `judge` know it."""
-    return report.run_id[-_ID_DIGITS:]
+    return shown_run_id(report.run_id)
 
 
 def percent(share: float) -> str:

@@ -73,24 +73,32 @@ class NotTracedError(Exception):
 
 
 def trace_sides(
-    launcher: Launcher, nodes: Sequence[str], tops: Mapping[Side, Path], *, seconds: float, limit_s: float
+    launcher: Launcher,
+    nodes: Sequence[str],
+    tops: Mapping[Side, Path],
+    *,
+    seconds: float,
+    limit_s: float,
+    again: bool = False,
 ) -> Mapping[Side, SideTrace]:
     """Run the benchmarks of both sides, each in a process of its own, and return what they ran.
 
     Many benchmarks are run on head alone, in two processes at once, and base only imports: as long as all
-    that runs is the same there, base runs it as well. Then several of one function share a process.
+    that runs is the same there, base runs it as well. Then several of one function share a process,
+    unless they are run ``again``.
     One that takes longer than ``limit_s`` is ended, and those that begin after ``seconds`` are left out.
 
     Raises:
         NotTracedError: it did not work in ``seconds``, or a side ran other code than its own.
     """
     until = time.monotonic() + seconds
-    many = len(nodes) > _MANY
+    many = again or len(nodes) > _MANY
     parts: list[tuple[Side, Sequence[str]]] = [(side, nodes) for side in SIDES]
     if many:
         parts = [("base", ()), *(("head", half) for half in _halves(nodes))]
-    together = _MOST_TOGETHER if many else 1
-    files = [launcher.folder / f"trace-{number}.jsonl" for number in range(len(parts))]
+    together = _MOST_TOGETHER if many and not again else 1
+    name = "traced-again" if again else "trace"
+    files = [launcher.folder / f"{name}-{number}.jsonl" for number in range(len(parts))]
     try:
         with launcher.tracing(nodes, tops) as start, ExitStack() as stack:
             left_s = until - time.monotonic()
