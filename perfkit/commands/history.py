@@ -57,7 +57,7 @@ from perfkit.repo.commits import (
     open_repository,
     releases,
 )
-from perfkit.repo.git import author_name, reading_only
+from perfkit.repo.git import author_name, is_shallow, reading_only
 from perfkit.repo.sides import default_base
 from perfkit.repo.source import marked_benchmarks
 from perfkit.report.history import short_sha
@@ -202,7 +202,7 @@ class Histories:
             dirty_runs=len(found.dirty_runs),
             notes=(
                 *self._notes_on_gate(gates, found.files),
-                *_notes(commits.values(), len(found.dirty_runs)),
+                *_notes(self.project.root, commits.values(), len(found.dirty_runs)),
             ),
         )
         return _only(whole, meant) if request.benchmarks else whole
@@ -449,15 +449,14 @@ def _with_state(point: ChangePoint, states: Mapping[str, KeptState]) -> ChangePo
     return point if kept is None else replace(point, state=kept.state, reason=kept.reason)
 
 
-def _notes(commits: Collection[CommitFacts], dirty_runs: int) -> Iterator[str]:
+def _notes(root: Path, commits: Collection[CommitFacts], dirty_runs: int) -> Iterator[str]:
     unknown = sum(commit.place is None for commit in commits)
     if unknown and unknown == len(commits):
         yield "git knows none of these commits here, so they stand in the order of their times"
     elif unknown:
-        yield (
-            f"{counted(unknown, 'commit')} of {len(commits)} are unknown to this clone (rewritten, or not"
-            " fetched: `git fetch --unshallow`); they stand by their times"
-        )
+        why = "not fetched: `git fetch --unshallow`" if is_shallow(root) else "rewritten, or not fetched"
+        one_or_more = f"{counted(unknown, 'commit')} of {len(commits)} {'is' if unknown == 1 else 'are'}"
+        yield f"{one_or_more} unknown to this clone ({why}); they stand by their times"
     if dirty_runs:
         yield f"left out, measured with uncommitted changes: {counted(dirty_runs, 'run')}"
 

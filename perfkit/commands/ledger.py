@@ -45,16 +45,18 @@ def check_ledger(ledger: Path, *, progress: Progress) -> Verification:
 
 def fix_ledger(ledger: Path, *, dry_run: bool, progress: Progress) -> Repair:
     """Fix what can be fixed in a ledger without losing a row."""
-    in_git = _is_in_git(ledger)
+    in_git = _files_in_git(ledger)
     done = maintenance.repair(ledger, dry_run=dry_run, log=progress.info, progress=progress.advance)
-    return _stored(ledger, dataclasses.replace(done, in_git=in_git))
+    moved = (action.file for action in done.actions if action.kind == "quarantined")
+    tracked = tuple(file for file in moved if file in in_git)
+    return _stored(ledger, dataclasses.replace(done, in_git=bool(in_git), tracked=tracked))
 
 
 def compact_ledger(ledger: Path, *, also_current: bool, dry_run: bool, progress: Progress) -> Compaction:
     """Merge the files of each past month, with ``also_current`` those of this month too."""
     progress.info(f"compacting {ledger}")
     before = None if also_current else f"{datetime.now(UTC):%Y-%m}"
-    in_git = _is_in_git(ledger)
+    in_git = bool(_files_in_git(ledger))
     done = maintenance.compact(ledger, before=before, dry_run=dry_run, progress=progress.advance)
     return _stored(ledger, dataclasses.replace(done, in_git=in_git))
 
@@ -102,9 +104,9 @@ def _stored(ledger: Path, done: Done) -> Done:
     return _printable(done)
 
 
-def _is_in_git(ledger: Path) -> bool:
-    """Whether git tracks a file of the ledger, so that its history keeps what is removed."""
-    return bool(try_git(ledger, "ls-files", "-z", "--", "."))
+def _files_in_git(ledger: Path) -> frozenset[str]:
+    """Return the files of the ledger that git tracks: its history keeps what is removed."""
+    return frozenset(filter(None, (try_git(ledger, "ls-files", "-z", "--", ".") or "").split("\0")))
 
 
 def _printable(value: Result) -> Result:

@@ -374,7 +374,7 @@ class PackageMeter(PairMeter):
             ),
         )
 
-    def _recorded(self, unusable: Mapping[int, str]) -> Mapping[int, str]:
+    def _recorded(self, unusable: Mapping[int, str], metric: str = "") -> Mapping[int, str]:  # noqa: ARG002
         # A mixture that fails is named in the report; no commit is to blame for it.
         return unusable
 

@@ -9,7 +9,7 @@ import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Self
 
@@ -29,7 +29,7 @@ from perfkit.gating.survey import prove_code, proven, refuse_single
 from perfkit.identity import new_run_id, utc_now
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
-from perfkit.model import SIDES, Benchmark, Environment, Row, Side
+from perfkit.model import SIDES, WALL_TIME, Benchmark, Environment, Row, Side
 from perfkit.model.bisection import Level
 from perfkit.model.comparisons import Explanation, LaunchPair
 from perfkit.model.counters import count_of, is_count
@@ -282,7 +282,7 @@ class PairMeter:
                 failures[side] = str(value)
             else:
                 values[place], self.counts[place] = value, one
-        return {**values, **self._failed(failures)}
+        return {**values, **self._failed(failures, metric)}
 
     def ran(self) -> frozenset[tuple[str, str]]:
         """Return the functions that the benchmark runs at either end of the open pair, none if that failed.
@@ -367,7 +367,14 @@ class PairMeter:
                     self._keep(base, head, pair)
         counted = [row for row in rows if is_count(row) and row.outcome.metric.name == metric]
         values = {places[_where(row)]: count for row in counted if (count := count_of(row))}
-        failed = [row for row in rows if row.outcome.status == "skipped" and not is_count(row)]
+        # A commit without one counter can still be timed, and may have another.
+        failed = [
+            row
+            for row in rows
+            if row.outcome.status == "skipped"
+            and not is_count(row)
+            and row.outcome.metric.name in (WALL_TIME.name, metric)
+        ]
         for place, one in values.items():
             self.counts.setdefault(place, Counts(counts=(one,), not_counted={}))
         return Earlier(
@@ -406,14 +413,14 @@ class PairMeter:
         self.launched.setdefault((base, head), []).append((base_s, head_s))
         self._call_s = min(pair.head_s)
 
-    def _failed(self, failures: Mapping[Side, str]) -> Mapping[int, str]:
+    def _failed(self, failures: Mapping[Side, str], metric: str = WALL_TIME.name) -> Mapping[int, str]:
         """Close the pair, record which of its places cannot be measured, and return them."""
         if not failures:
             return {}
         _, (base, head) = self._opened()
         places: dict[Side, int] = {"base": base, "head": head}
         self.close()
-        return self._recorded({places[side]: why for side, why in failures.items()})
+        return self._recorded({places[side]: why for side, why in failures.items()}, metric)
 
     def _opened(self) -> tuple[OpenPair, tuple[int, int]]:
         """Return the open pair and its places."""
@@ -552,14 +559,16 @@ class PairMeter:
             kind=functools.partial(BisectPolicy, good=self._sha(0), bad=self._sha(-1)),
         )
 
-    def _recorded(self, unusable: Mapping[int, str]) -> Mapping[int, str]:
+    def _recorded(self, unusable: Mapping[int, str], metric: str = WALL_TIME.name) -> Mapping[int, str]:
         """Record why commits cannot be measured, each in a run of its own, and return the reasons."""
         benchmark = self.benchmark or Benchmark(name=self._wanted.source.file, version="")
         one = ComparedBenchmark(benchmark=benchmark, margin=0.0, gating=False, limit_s=0.0)
         for place, why in unusable.items():
             side = named_side(self._wanted.project.root, self._sha(place))
             context = self._context(SidePair(base=side, head=side), new_run_id(), served=False)
-            self._ledger.append([finding_row(finding_on(one, "SKIPPED", why), context)])
+            row = finding_row(finding_on(one, "SKIPPED", why), context)
+            outcome = replace(row.outcome, metric=replace(row.outcome.metric, name=metric))
+            self._ledger.append([replace(row, outcome=outcome)])
         return unusable
 
 

@@ -458,7 +458,7 @@ def recompute_gate(run: str, *, ledger: Path, project: Project) -> GateReport:
     rows = kept.rows_of(run)
     one = rows[0]
     if one.source not in GATES:
-        raise LedgerError(f'run "{run}" is a {one.source}, not a gate; see "perfkit ledger list"')
+        raise LedgerError(f'run "{run}" is of {one.source}, not a gate; see "perfkit ledger list"')
     commits = _commits(rows, base=gate_policy(one).base)
     acceptances = _acceptances(commits, ledger, project)
     comparisons = mark(judge_anew(rows, kept), acceptances)

@@ -344,15 +344,19 @@ def _replaced_problems(listing: Listing, readable: Collection[str]) -> Iterator[
 
 
 def _runs_twice(checks: Sequence[FileCheck], listing: Listing) -> Iterator[Problem]:
+    together: dict[tuple[Path, Path, bool], list[str]] = defaultdict(list)
     for one in runs_in_several(checks, listing):
-        which = "the same" if one.is_same else "other"
-        kind: ProblemKind = "twice" if one.is_same else "differs"
+        together[one.file, one.keeper, one.is_same].append(one.run)
+    for (file, keeper, is_same), runs in together.items():
+        which = "the same" if is_same else "other"
+        kind: ProblemKind = "twice" if is_same else "differs"
         stays = "`perfkit ledger check --fix` leaves one of them"
+        of = f"the run {runs[0]}" if len(runs) == 1 else f"{len(runs)} runs"
         yield _problem(
             kind,
-            one.file.name,
-            f"{one.keeper.name} has rows of the run {one.run} too, and {which} ones",
-            stays if one.is_same else "see which are right, and move the others out of the ledger",
+            file.name,
+            f"{keeper.name} has rows of {of} too, and {which} ones",
+            stays if is_same else "see which are right, and move the others out of the ledger",
         )
 
 

@@ -104,13 +104,17 @@ class Action:
 
 @dataclass(frozen=True, kw_only=True)
 class Repair:
-    """What a repair did, or would do, and what it ``left``; that is not known before it is done."""
+    """What a repair did, or would do, and what it ``left``; that is not known before it is done.
+
+    Git has a version of the ``tracked`` ones of the files that were moved into quarantine.
+    """
 
     ledger: str
     dry_run: bool
     actions: tuple[Action, ...]
     left: tuple[Problem, ...]
     in_git: bool = False
+    tracked: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:

@@ -306,7 +306,7 @@ def history_view(report: HistoryReport) -> Group:
     names = {name: visible(one) for name, one in short.items()}
     opened = _open(report.points)
     together = {shift.shift_id for shift in report.shifts}
-    reviewed = [_reviewed_text(point, names) for point in report.points if not point.is_open]
+    reviewed = [_reviewed_text(point, report, names) for point in report.points if not point.is_open]
     sections: list[RenderableType] = [
         Text(history_verdict(report)),
         *(_shift_text(shift, opened, names) for shift in report.shifts),
@@ -314,11 +314,11 @@ def history_view(report: HistoryReport) -> Group:
         *(
             Text.assemble(
                 (one.creep_id or "drift   ", "bold red" if one.cause == "code" else "dim"),
-                f"  {names[one.benchmark]}: {drift_sentence(one)}",
+                f"  {names[one.benchmark]}{_machine(report, one.machine_id)}: {drift_sentence(one)}",
             )
             for one in report.creeps
         ),
-        *_rise_texts(report.rises, names),
+        *_rise_texts(report, names),
         *_silence_texts(report.silences, names),
         _trends_table(report, names),
         *([Group(*reviewed)] if reviewed else []),
@@ -378,7 +378,7 @@ def _point_text(point: ChangePoint, report: HistoryReport, names: Mapping[str, s
     )
     text = Text.assemble(
         (point.point_id, "bold"),
-        f"  {names[point.benchmark]}: ",
+        f"  {names[point.benchmark]}{_machine(report, point.machine_id)}: ",
         (change_text(point.ratio, metric), "bold red" if point.worse else "bold green"),
         f" ({interval_text(point)}), {sure}",
         f"\n{_INDENT}by {_by_text(point, report)}",
@@ -439,10 +439,11 @@ def rises_together(rises: Iterable[Rise]) -> Iterator[tuple[str, list[Rise]]]:
         yield f"{sentence}{why}", found
 
 
-def _rise_texts(rises: Sequence[Rise], names: Mapping[str, str]) -> Iterator[Text]:
-    for sentence, found in itertools.islice(rises_together(rises), _MOST_TOGETHER):
-        who = names[found[0].benchmark] if len(found) == 1 else f"{len(found)} benchmarks together"
+def _rise_texts(report: HistoryReport, names: Mapping[str, str]) -> Iterator[Text]:
+    for sentence, found in itertools.islice(rises_together(report.rises), _MOST_TOGETHER):
         first = found[0]
+        who = names[first.benchmark] if len(found) == 1 else f"{len(found)} benchmarks together"
+        who += _machine(report, first.machine_id)
         quiet = first.is_pattern or first.cause == "machine"
         label = "pattern " if first.is_pattern else "machine " if quiet else "unclear "
         yield Text.assemble((label, "dim" if quiet else "bold yellow"), f"  {who}: {sentence}.")
@@ -475,13 +476,11 @@ def _trends_table(report: HistoryReport, names: Mapping[str, str]) -> Renderable
     shown = sorted(report.trends, key=lambda trend: (trend.benchmark, trend.machine_id, trend.version))
     alike = ("same",) if any(trend.same_code for trend in shown) else ()
     table = columns_table("benchmark", texts=("trend",), numbers=("last", "±", "runs", *alike), boxed=False)
-    several = len({trend.machine_id for trend in shown}) > 1
     for trend in shown[:_MOST_BENCHMARKS]:
-        machine = f" (machine {trend.machine_id[:4]})" if several else ""
         gates = " (gates)" if trend.lockstep else ""
         noise = report.noise.get(trend.machine_id, {}).get(trend.benchmark)
         table.add_row(
-            BrokenName(f"{names[trend.benchmark]}{gates}{machine}"),
+            BrokenName(f"{names[trend.benchmark]}{gates}{_machine(report, trend.machine_id)}"),
             sparkline(trend.levels),
             value_text(trend.levels[-1], trend.metric),
             human_percent(noise) if noise else "-",
@@ -509,7 +508,13 @@ def sparkline(levels: Sequence[float], columns: int = _SPARK_COLUMNS) -> str:
     return "".join(_BARS[min(int((middle - low) / scale * len(_BARS)), len(_BARS) - 1)] for middle in middles)
 
 
-def _reviewed_text(point: ChangePoint, names: Mapping[str, str]) -> Text:
+def _machine(report: HistoryReport, machine_id: str) -> str:
+    """Return which machine it is where trends have several."""
+    several = len({trend.machine_id for trend in report.trends}) > 1
+    return f" (machine {machine_id[:4]})" if several else ""
+
+
+def _reviewed_text(point: ChangePoint, report: HistoryReport, names: Mapping[str, str]) -> Text:
     """Return a line on a change point of the machine, or one that a person reviewed."""
     whose = {"environment": "the environment changed: ", "machine": "the machine changed: "}
     why = f"{whose.get(point.cause, '')}{point.detail}"
@@ -518,14 +523,16 @@ def _reviewed_text(point: ChangePoint, names: Mapping[str, str]) -> Text:
     elif point.command:
         why += f"\n{_INDENT}which package: {point.command}"
     change = f"{change_text(point.ratio, point.metric)} at {short_sha(point.first_after)}"
-    return Text(f"{point.point_id}  {names[point.benchmark]}: {change}; {why}", style="dim")
+    who = f"{names[point.benchmark]}{_machine(report, point.machine_id)}"
+    return Text(f"{point.point_id}  {who}: {change}; {why}", style="dim")
 
 
 def _guide(report: HistoryReport) -> str:
     noise = [share for shares in report.noise.values() for share in shares.values() if share > 0]
     alike = ' "same" counts the commits that run the same code as a measured one.'
     alike = alike if any(trend.same_code for trend in report.trends) else ""
-    usual = f" It is {100 * statistics.median(noise):.1f} % for most here." if noise else ""
+    half = human_percent(statistics.median_low(noise)) if noise else ""
+    usual = f" It is at most {half} for half of the benchmarks." if noise else ""
     return (
         "A bar is the median of a few runs, in the order of commits; ± is the sd of runs of the same code."
         f"{usual}{alike} `{follow_up('perfkit history accept ID --reason TEXT')}` reviews a change point. See"

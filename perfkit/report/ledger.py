@@ -19,7 +19,6 @@ from perfkit.stats.summary import summary_of
 from perfkit.units import amount_text, counted, human_bytes
 
 _SHA_DIGITS = 7
-_MOST_NAMES = 3
 _TRACE_COLUMNS = 32
 _WORDS = {
     "recovered": ("recovered", "would recover"),
@@ -169,14 +168,11 @@ def repair_view(done: Repair) -> str:
     else:
         verdict = f"SOUND: {acts} made, and nothing is left to do in {done.ledger}"
     notes = []
-    moved = [action.file for action in done.actions if action.kind == "quarantined"]
-    if moved and not done.dry_run:
-        more = " …" if len(moved) > _MOST_NAMES else ""
-        notes.append(
-            "Nothing was deleted: .quarantine/ has each file. Where git has a sound one, bring it back:"
-        )
-        names = " ".join(map(shlex.quote, moved[:_MOST_NAMES]))
-        notes.append(f"  git -C {shlex.quote(done.ledger)} checkout -- {names}{more}")
+    if any(action.kind == "quarantined" for action in done.actions) and not done.dry_run:
+        notes.append("Nothing was deleted: .quarantine/ has each file.")
+    if done.tracked and not done.dry_run:
+        notes[-1] += " Where git has a sound one, bring it back:"
+        notes.append(f"  git -C {shlex.quote(done.ledger)} checkout -- {shlex.join(done.tracked)}")
     lines = [*(_action(action, dry_run=done.dry_run) for action in done.actions), *map(_problem, done.left)]
     return _text(verdict, lines, notes)
 

@@ -20,6 +20,7 @@ from perfkit.temporary import temporary_folder
 
 _TAIL_LINES = 12
 _PYTEST_RAN = (0, 1)  # all passed; some failed, and each failure has a row
+_NO_TESTS = 5
 # A file that does not import has a section of its own in the output, the error in lines that begin with E.
 _SECTION = re.compile(r"_+ ERROR collecting (.+?) _+")
 _ERROR = re.compile(r"E +(\S.*)")
@@ -117,6 +118,9 @@ def run_session(
         return LaunchResult(uncollected=uncollected)
     if ending.status < 0:
         return LaunchResult(status="error", tail=f"its process {ending.words}")
+    if ending.status == _NO_TESTS:
+        cause = f"--select {select}" if select else "python_files in pytest's settings at that commit"
+        return LaunchResult(status="error", tail=f"pytest found no benchmark in {benchmarks}; see {cause}")
     return LaunchResult(status="error", tail=" | ".join(ending.tail[-_TAIL_LINES:]))
 
 

@@ -366,7 +366,7 @@ def tame(logs: FloatArray) -> FloatArray:
     runs = logs.shape[1]
     wide = _NEIGHBOURS if runs >= 2 * _NEIGHBOURS else _FEW_NEIGHBOURS
     index, last = np.arange(runs), runs - wide
-    apart = (wide + 1) // _PARTS
+    apart = (wide - 1) // _PARTS
     width = wide - (_PARTS - 1) * apart
     parts = _moving_medians(logs, width)[:, np.arange(_PARTS)[:, None] * apart + np.arange(last + 1)]
     rises = np.sort(np.diff(parts, axis=1), axis=1)
@@ -542,7 +542,8 @@ def _candidates(
 
 
 def _lengths(runs: int) -> tuple[int, ...]:
-    return tuple(length for length in _LENGTHS if length <= runs)[::-1][::2]
+    lengths = tuple(length for length in _LENGTHS if length <= runs)[::-1]
+    return lengths if runs < _EVERY_RUN else lengths[::2]
 
 
 def _window(low: int, place: int, high: int) -> tuple[int, int]:

@@ -121,6 +121,20 @@ def test_a_spent_budget_is_gone_on_with(slowed: Scene, tmp_path: Path) -> None:
     assert {(slowed.shas[0], slowed.shas[6])} == {(one.good, one.bad) for one in policies}
 
 
+def test_a_commit_without_a_counter_can_be_timed(slowed: Scene, tmp_path: Path) -> None:
+    question = ("HEAD~4", "HEAD", "--benchmark", "test_steady", "--ledger", str(tmp_path / "ledger"))
+
+    counted = _bisect(slowed.project, *question, "--metric", "operators")
+    timed = _bisect(slowed.project, *question, "--budget", "0.01")
+
+    assert 4 == counted.exit_code
+    assert "torch is not used" in counted.stderr
+    assert [] == timed.report["skipped"]
+    metrics = {row.outcome.metric.name for row in Ledger(tmp_path / "ledger").rows() if row.outcome.message}
+    assert "operators" in metrics
+    assert "time" not in metrics
+
+
 def test_a_stopped_bisection_keeps_its_launches(slowed: Scene, tmp_path: Path) -> None:
     question = ("HEAD~6", "HEAD", "--benchmark", "test_steady", "--ledger", str(tmp_path / "ledger"))
     with subprocess.Popen(

@@ -29,7 +29,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
 
 
 @pytest.mark.parametrize(
-    ("run", "expected"), [("zzzz", 'no run "zzzz"'), ("0199-aaaa", 'run "0199-aaaa" is a pytest, not a gate')]
+    ("run", "expected"),
+    [("zzzz", 'no run "zzzz"'), ("0199-aaaa", 'run "0199-aaaa" is of pytest, not a gate')],
 )
 def test_only_a_kept_gate_is_judged_anew(project: GitProject, run: str, expected: str) -> None:
     judged = project.judge(run)

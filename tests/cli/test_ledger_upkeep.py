@@ -89,6 +89,21 @@ def test_what_is_wrong_is_reported_and_repaired(ledger: Path) -> None:
     assert whole(range(3)) == seen(ledger)
 
 
+def test_files_that_git_does_not_have_are_not_brought_back_from_it(ledger: Path) -> None:
+    (file, *_) = sorted(ledger.glob("*.parquet"))
+    file.write_bytes(file.read_bytes()[:-100])
+    (ledger / "junk.parquet").write_bytes(b"junk")
+
+    found = json.loads(_perfkit("check", "--fix", "--json", "-", cwd=ledger).stdout)
+    (ledger / "junk.parquet").write_bytes(b"junk")
+    again = _perfkit("check", "--fix", cwd=ledger)
+
+    assert [file.name] == found["tracked"]
+    assert {"junk.parquet", file.name} == {action["file"] for action in found["actions"]}
+    assert "moved into quarantine junk.parquet" in again.stdout
+    assert "git -C" not in again.stdout
+
+
 def test_check_leaves_a_run_that_was_cut_off_and_fix_recovers_it(ledger: Path) -> None:
     run: Run = Ledger(ledger).run(source="gate", run_id=run_id(60), recorded_at=START)
     run.add([build_row(0.5, run=run_id(60), source="gate")])

@@ -747,7 +747,8 @@ def test_rewritten_commits_stand_by_their_times(scene: Scene) -> None:
     report = scene.read()
 
     assert sorted(scene.shas) == sorted(report.trends[0].commits)
-    assert any("10 commits of 40 are unknown to this clone" in note for note in report.notes)
+    (note,) = [note for note in report.notes if "10 commits of 40 are unknown to this clone" in note]
+    assert "--unshallow" not in note
 
 
 def test_a_branch_has_its_own_commits_only(scene: Scene) -> None:

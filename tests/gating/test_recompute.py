@@ -177,7 +177,7 @@ def test_a_gate_of_a_single_row_is_read(tmp_path: Path) -> None:
 def test_a_run_that_is_no_gate_is_refused(tmp_path: Path) -> None:
     Ledger(tmp_path).append([build_row(1.0)])
 
-    with pytest.raises(LedgerError, match='run "run-1" is a pytest, not a gate; see'):
+    with pytest.raises(LedgerError, match='run "run-1" is of pytest, not a gate; see'):
         _report(tmp_path)
 
 

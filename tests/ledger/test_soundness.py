@@ -38,6 +38,15 @@ def _problems(ledger: Path) -> list[tuple[str, str]]:
     return [(problem.kind, problem.file) for problem in _verify(ledger).problems]
 
 
+def test_a_copied_file_of_many_runs_is_one_problem(tmp_path: Path) -> None:
+    add_runs(tmp_path, range(3))
+    compact(tmp_path, before=None)
+    (file,) = tmp_path.glob("*.parquet")
+    shutil.copy(file, tmp_path / "copy.parquet")
+
+    assert 1 == [kind for kind, _ in _problems(tmp_path)].count("twice")
+
+
 def _flip(file: Path, place: int, bit: int) -> None:
     content = bytearray(file.read_bytes())
     content[place] ^= 1 << bit

@@ -96,3 +96,21 @@ def test_a_name_in_a_command_is_quoted() -> None:
     text = _lines(_report(trends=many))
 
     assert "and 1 more: name a benchmark, as in `perfkit history 'test_x[9]'`" in text
+
+
+def test_findings_have_their_machine_where_there_are_several() -> None:
+    one = trend(steps={30: 1.1}, runs=60)
+    other = replace(one, machine_id="beefbeefbeef")
+    points = (
+        replace(step_of(one, 30), point_id="aaaaaaaa"),
+        replace(step_of(one, 30), machine_id="beefbeefbeef", point_id="bbbbbbbb", state="accepted"),
+    )
+
+    lines = _text(HistoryReport(trends=(one, other), points=points)).splitlines()
+    (opened,) = [line for line in lines if line.startswith("aaaaaaaa")]
+    (accepted,) = [line for line in lines if line.startswith("bbbbbbbb")]
+
+    assert f"(machine {one.machine_id[:4]}): " in opened
+    assert "(machine beef): " in accepted
+    alone = _text(HistoryReport(trends=(one,), points=points[:1]))
+    assert "machine" not in alone

@@ -53,6 +53,19 @@ def _launch(root: Path, *, limit_s: float) -> LaunchResult:
     )
 
 
+def test_a_launch_without_benchmarks_names_the_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERFKIT_COMMIT", "a" * 40)
+    (tmp_path / "bench_x.py").write_text("def test_x(benchmark):\n    benchmark(int)\n")
+
+    found = _launch(tmp_path, limit_s=60)
+
+    assert "error" == found.status
+    assert found.tail.startswith("pytest found no benchmark")
+    assert "python_files" in found.tail
+
+
 def test_a_launch_that_exceeds_its_limit_is_ended_with_all_its_processes(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import pathlib, subprocess, time\n"

@@ -78,6 +78,26 @@ def _trend(
     return np.asarray(levels)
 
 
+def _two_steps(last: int) -> list[float]:
+    """Return a slowdown of two fifths with an outlier after it, and ``last`` runs of a later improvement."""
+    slower = [508.0, 522, 507, 507, 1094, 507, 507, 507, 517, 511, 510]
+    return [365.0, 363, 360, 360, 360, 360, *slower, *[324.0] * last]
+
+
+@pytest.mark.parametrize(("last", "places"), [(4, [6]), (5, [6]), (6, [6, 17]), (7, [6, 17]), (9, [6, 17])])
+def test_two_large_steps_of_a_short_trend_are_found(last: int, places: list[int]) -> None:
+    assert places == [step.place for step in find_steps(_two_steps(last))]
+
+
+@pytest.mark.parametrize("runs", range(18, 25))
+def test_steps_before_and_after_the_middle_of_a_short_trend_are_found(runs: int) -> None:
+    steps = {6: 1.4, runs - 6: 1 / 1.4}
+
+    found = find_steps(_trend(sd=0.005, steps=steps)[:runs])
+
+    assert [*steps] == [step.place for step in found]
+
+
 def _places(levels: FloatArray, *, exact: bool = False) -> list[int]:
     return [step.place for step in find_steps(levels, exact=exact)]
 
