@@ -155,14 +155,13 @@ def _rest(rest: Sequence[Comparison], names: Mapping[str, str], *, after: bool) 
     if len(rest) <= _MOST_NAMED:
         named = others + ", ".join(
             f"{count} {wording.shown(verdict)}"
-            f" ({', '.join(_named(one, names) for one in rest if one.verdict == verdict)})"
+            f" ({'; '.join(_named(one, names) for one in rest if one.verdict == verdict)})"
             for verdict, count in kinds.most_common()
         )
         if cell_len(named) <= WHOLE_COLUMNS:
             return named
-    changes = [one.estimate.ratio for one in rest if one.estimate is not None]
-    some = f", {wording.changes_text(changes)}" if changes else ""
-    return f"{others}{_kinds(kinds)}{some}"
+    same = [one.estimate.ratio for one in rest if one.estimate is not None and one.verdict == "UNCHANGED"]
+    return f"{others}{_kinds(kinds, unchanged=f' ({wording.changes_text(same)})' if same else '')}"
 
 
 def _named(one: Comparison, names: Mapping[str, str]) -> str:
@@ -403,8 +402,11 @@ def first_of_many(comparisons: Sequence[Comparison]) -> tuple[Sequence[Compariso
     return comparisons[:_MOST_ROWS], ["and by file:", *(f"  {line}" for line in lines)]
 
 
-def _kinds(found: Counter[Verdict]) -> str:
-    return ", ".join(f"{count} {wording.shown(verdict)}" for verdict, count in found.most_common())
+def _kinds(found: Counter[Verdict], *, unchanged: str = "") -> str:
+    return ", ".join(
+        f"{count} {wording.shown(verdict)}{unchanged if verdict == 'UNCHANGED' else ''}"
+        for verdict, count in found.most_common()
+    )
 
 
 Section = _Rows | Sequence[RenderableType]

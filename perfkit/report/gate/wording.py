@@ -154,7 +154,7 @@ def change_text(estimate: Estimate | None) -> str:
 def changes_text(ratios: Sequence[float]) -> str:
     """Return the least and the greatest of some changes, "-0.8 to +1.2 %"."""
     low, high = (_signed(round(100 * (ratio - 1), 1)) for ratio in (min(ratios), max(ratios)))
-    return f"{low} to {high} %"
+    return f"{low} %" if low == high else f"{low} to {high} %"
 
 
 def interval_text(estimate: Estimate | None) -> str:
