@@ -51,7 +51,8 @@ for step in range(200 * epochs):
     for weights in model.parameters():
         weights.data -= 0.01 * weights.grad
 """
-# The teacher is part of each step; the look at the weights is not, nor what is saved or asked at times.
+# The teacher is part of each step; the look at the weights is not, nor what is saved or asked at times, with
+# what lies between.
 LOOKS = """
 @torch.no_grad()
 def look():
@@ -74,6 +75,11 @@ for step in range(10 * epochs):
     if step % 10 == 9:
         look()
         torch.save(model.state_dict(), "model.pt")
+        for turn in range(4):
+            if turn:
+                time.sleep(0.05)
+            with torch.no_grad():
+                model(torch.ones(8, 4))
 """
 FAILS = """
 raise ValueError("too bad")
