@@ -565,7 +565,8 @@ def _plan_parts(findings: StepFindings, others: Sequence[float], rates: Sequence
         if balance.cost is not None:
             low, high = balance.cost.low, balance.cost.high
             parts.append(
-                f"{len(balance.step_s)} others, watched for that, took {low:.2f} to {high:.2f} times as long"
+                f"{counted(len(balance.step_s), 'other')}, watched for that, took {low:.2f} to {high:.2f}"
+                " times as long"
             )
     if findings.counts is not None:
         counts = len(findings.counts.counts)

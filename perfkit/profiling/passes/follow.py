@@ -180,7 +180,7 @@ class Followed:
         self._moments += (math.nan, math.nan, begun, begun)
 
     def leave_out(self, begun: float, over: float, *, with_gap: bool = False) -> None:
-        """Take a time out of the present step, unless that began meanwhile; ``with_gap`` all since the last."""
+        """Take a time out of the present step, unless that began meanwhile; ``with_gap`` what lies before."""
         moments, left_until = self._moments, self._left_until
         begun = left_until if with_gap and moments[-1] <= left_until else max(begun, left_until)
         if moments[-1] > begun:
