@@ -148,6 +148,10 @@ def test_a_hand_written_loop_is_filed_whole_and_evaluations_are_in_no_step(proje
     assert 30 * 200 - 250 - 16 == int(steps)
     assert 200 == len(filed["step_time"].outcome.values)
     assert filed["time in optimizer"].outcome.values
+    rate = re.search(r"([\d,]+) samples/s", printed[printed.index("before: ") :])
+    assert rate is not None
+    mean_s = statistics.fmean(filed["step_time"].outcome.values)
+    assert 8 / mean_s == pytest.approx(float(rate[1].replace(",", "")), rel=0.01)
     # An evaluation takes a tenth of a second; no step has it.
     assert max(filed["step_time"].outcome.values) < 0.1
     between = re.findall(r"(\d+)% of the time between steps", str(all_steps.outcome.message))

@@ -684,7 +684,11 @@ class WholeSteps:
             self._end()
 
     def _find_batch(self, iterator: object, batch: object) -> None:
-        self._steps.see_batch(batch)
+        import torch
+
+        # An evaluation has loaders and batches of its own.
+        if torch.is_grad_enabled() or self._unit.loader:
+            self._steps.see_batch(batch)
         self._batches += 1
         if self._has_unit():
             return
