@@ -444,7 +444,8 @@ class TrainingRecord:
         if self._place is None:
             return
         benchmark = self._benchmark
-        self._batches_per_step, self._steps_before = self._batches / findings.seen, findings.seen
+        self._batches_per_step = findings.batches or self._batches / findings.seen
+        self._steps_before = findings.seen
         step_s = self._step_s = statistics.fmean(findings.step_s)
         rates = self._rates(step_s)
         self._flops = float(self._number("flops"))

@@ -35,10 +35,10 @@ for epoch in range(epochs):
         for optimizer in optimizers:
             optimizer.step()
         if step == 100:
-            with torch.no_grad():
-                for values in others:
+            for values in others:
+                with torch.no_grad():
                     model(values)
-                    time.sleep(0.01)
+                time.sleep(0.01)
 """
 READS = """
 for epoch in range(epochs):
