@@ -114,8 +114,9 @@ from collections import Counter
 from pathlib import Path
 
 import perfkit
+import torch
 
-ROOT = str(Path(perfkit.__file__).parent)
+ROOT, TORCH = (str(Path(one.__file__).parent) for one in (perfkit, torch))
 GUARDS = (
     "_harmless.<locals>.call",
     "_guarded.<locals>.call",
@@ -141,9 +142,9 @@ def inject(fault):
         if not is_own(code) or code.co_qualname in GUARDS or code.co_flags & GENERATOR:
             return
         caller = frame.f_back
-        while caller is not None and not is_own(caller.f_code):
+        while caller is not None and not caller.f_code.co_filename.startswith((ROOT, TORCH)):
             caller = caller.f_back
-        if caller is not None:
+        if caller is not None and is_own(caller.f_code):
             called = f"{code.co_filename.removeprefix(ROOT)}:{code.co_qualname}".replace(" ", "")
             calls[called] += 1
             if called == name and calls[called] == int(number):

@@ -444,7 +444,8 @@ class TrainingRecord:
         if self._place is None:
             return
         benchmark = self._benchmark
-        self._batches_per_step, self._steps_before = self._batches / findings.seen, findings.seen
+        self._batches_per_step = findings.batches or self._batches / findings.seen
+        self._steps_before = findings.seen
         step_s = self._step_s = statistics.fmean(findings.step_s)
         rates = self._rates(step_s)
         self._flops = float(self._number("flops"))
@@ -565,7 +566,8 @@ def _plan_parts(findings: StepFindings, others: Sequence[float], rates: Sequence
         if balance.cost is not None:
             low, high = balance.cost.low, balance.cost.high
             parts.append(
-                f"{len(balance.step_s)} others, watched for that, took {low:.2f} to {high:.2f} times as long"
+                f"{counted(len(balance.step_s), 'other')}, watched for that, took {low:.2f} to {high:.2f}"
+                " times as long"
             )
     if findings.counts is not None:
         counts = len(findings.counts.counts)

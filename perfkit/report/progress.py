@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Self
 
 from perfkit.report.console import console_on, visible_lines
-from perfkit.units import human_seconds
+from perfkit.units import counted, human_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,7 +91,7 @@ class PassProgress(Drawn):
         """Show that the pass is over."""
         if self._task is not None:
             self._bar.update(self._task, completed=steps, total=max(steps, 1), refresh=True)
-        self._write(f"{name} pass: {steps} steps in {human_seconds(total_s)}")
+        self._write(f"{name} pass: {counted(steps, 'step')} in {human_seconds(total_s)}")
 
 
 class StageProgress(Drawn):

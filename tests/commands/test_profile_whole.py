@@ -35,10 +35,10 @@ for epoch in range(epochs):
         for optimizer in optimizers:
             optimizer.step()
         if step == 100:
-            with torch.no_grad():
-                for values in others:
+            for values in others:
+                with torch.no_grad():
                     model(values)
-                    time.sleep(0.01)
+                time.sleep(0.01)
 """
 READS = """
 for epoch in range(epochs):
@@ -51,7 +51,8 @@ for step in range(200 * epochs):
     for weights in model.parameters():
         weights.data -= 0.01 * weights.grad
 """
-# The teacher is part of each step; the look at the weights is not, nor what is saved or asked at times.
+# The teacher is part of each step; the look at the weights is not, nor what is saved or asked at times, with
+# what lies between.
 LOOKS = """
 @torch.no_grad()
 def look():
@@ -74,6 +75,11 @@ for step in range(10 * epochs):
     if step % 10 == 9:
         look()
         torch.save(model.state_dict(), "model.pt")
+        for turn in range(4):
+            if turn:
+                time.sleep(0.05)
+            with torch.no_grad():
+                model(torch.ones(8, 4))
 """
 FAILS = """
 raise ValueError("too bad")
@@ -142,6 +148,10 @@ def test_a_hand_written_loop_is_filed_whole_and_evaluations_are_in_no_step(proje
     assert 30 * 200 - 250 - 16 == int(steps)
     assert 200 == len(filed["step_time"].outcome.values)
     assert filed["time in optimizer"].outcome.values
+    rate = re.search(r"([\d,]+) samples/s", printed[printed.index("before: ") :])
+    assert rate is not None
+    mean_s = statistics.fmean(filed["step_time"].outcome.values)
+    assert 8 / mean_s == pytest.approx(float(rate[1].replace(",", "")), rel=0.01)
     # An evaluation takes a tenth of a second; no step has it.
     assert max(filed["step_time"].outcome.values) < 0.1
     between = re.findall(r"(\d+)% of the time between steps", str(all_steps.outcome.message))

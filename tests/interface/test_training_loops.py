@@ -139,6 +139,27 @@ def test_what_is_compiled_anew_while_steps_are_followed_is_named_with_its_reason
     assert "scale == " in message
 
 
+@pytest.mark.usefixtures("project")
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("module", [nn.Linear(2, 2), torch.compile(nn.Linear(2, 2), backend="eager")])
+def test_an_evaluation_is_compiled_whole_and_without_a_warning(module: nn.Module) -> None:
+    call = vars(nn.Module)["_call_impl"]
+    run = perfkit.training("net", warmup=1, steps=10, balance=5)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+    found = []
+    for step in run(range(60)):
+        optimizer.step()
+        if step % 4 == 3:
+            compiled = torch.compile(lambda values: module(values) + 0, backend="eager", fullgraph=True)
+            with torch.no_grad():
+                found += [compiled(torch.ones(1, 2)), module(torch.ones(1, 2))]
+    run.finish()
+
+    assert all(torch.equal(one, found[0]) for one in found)
+    assert call is vars(nn.Module)["_call_impl"]
+    assert "all_steps" in _rows()
+
+
 def test_a_loop_files_its_steps_what_they_wait_for_and_counts(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -129,6 +129,8 @@ def test_what_is_left_out_amid_a_turn_is_in_no_step() -> None:
         if step % 7 == 0:
             begun, now[0] = now[0], now[0] + 0.5
             followed.leave_out(begun, now[0])
+            now[0] += 0.4
+            followed.leave_out(now[0], now[0], with_gap=True)
 
     found = followed.findings()
 

@@ -40,13 +40,17 @@ class Patches:
     def undo(self) -> None:
         """Restore all attributes, except those that other code has replaced since."""
         while self._made:
-            owner, name, new, old = self._made.pop()
-            if vars(owner).get(name) is not new:
-                continue
-            if old is _ABSENT:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, old)
+            self.undo_last()
+
+    def undo_last(self) -> None:
+        """Restore the attribute that was replaced last."""
+        owner, name, new, old = self._made.pop()
+        if vars(owner).get(name) is not new:
+            return
+        if old is _ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, old)
 
 
 class Guard:

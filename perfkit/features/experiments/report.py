@@ -216,8 +216,8 @@ def _plan(record: ExperimentRecord) -> str:
         f"In a block every variant runs once, in a fresh process; seed {experiment.seed} draws their order",
         (
             f"Judged at a margin of ±{percent(experiment.margin)} and an alpha of"
-            f" {percent(experiment.alpha)}; step times leave out {experiment.warmup_steps} steps and"
-            f" {experiment.warmup_s:g} s of warm-up"
+            f" {percent(experiment.alpha)}; step times leave out"
+            f" {counted(experiment.warmup_steps, 'step')} and {experiment.warmup_s:g} s of warm-up"
         ),
     ]
     return _listed(lines)

@@ -28,7 +28,7 @@ from perfkit.agent.training import StepEnds
 from perfkit.phases import count_marked_steps, steps_are_announced
 from perfkit.profiling.passes.balance import Moment, can_import_torch, host_now
 from perfkit.profiling.passes.memory import allocator_in_use, counter_of
-from perfkit.profiling.passes.periods import Regions, Sites, notice_saves
+from perfkit.profiling.passes.periods import Region, Regions, Site, Sites, notice_saves
 from perfkit.profiling.passes.target_code import OwnCode, optimizer_exists
 from perfkit.profiling.passes.targets import TURN, Unit, call_at
 from perfkit.stats.change_points import find_steps
@@ -179,9 +179,10 @@ class Followed:
         begun = self._clock() if begun is None else begun
         self._moments += (math.nan, math.nan, begun, begun)
 
-    def leave_out(self, begun: float, over: float) -> None:
-        """Take a time out of the present step, unless that began meanwhile."""
-        moments, begun = self._moments, max(begun, self._left_until)
+    def leave_out(self, begun: float, over: float, *, with_gap: bool = False) -> None:
+        """Take a time out of the present step, unless that began meanwhile; ``with_gap`` what lies before."""
+        moments, left_until = self._moments, self._left_until
+        begun = left_until if with_gap and moments[-1] <= left_until else max(begun, left_until)
         if moments[-1] > begun:
             return
         self._left_until = over
@@ -468,23 +469,36 @@ def memory_now() -> tuple[float, float]:
 def leave_out_evaluations(followed: Followed, sites: Sites) -> Patches:
     """Take passes of modules without gradients, and savings, out of the followed steps until that is undone.
 
-    Regions at places that are ``sites.parts`` of steps stay in.
+    Regions at places that are ``sites.parts`` of steps stay in. Between two of a place, and no backward pass,
+    is the rest of a loop over them, such as a rollout.
     """
     patches = Patches()
     if can_import_torch():
         guard = Guard(patches.undo)
         os.register_at_fork(after_in_child=patches.undo)
+        latest: set[Site] = set()
 
         def leave_out(begin: Moment, end: Moment) -> None:
             followed.leave_out(begin.at_s, end.at_s)
 
+        def leave_out_region(region: Region) -> None:
+            followed.leave_out(region.begin.at_s, region.end.at_s, with_gap=region.site in latest)
+            latest.add(region.site)
+
+        def noticed(backward: Any) -> Any:  # noqa: ANN401 (torch's own signature)
+            @functools.wraps(backward)
+            def noticed_backward(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (likewise)
+                latest.clear()
+                return backward(*args, **kwargs)
+
+            return noticed_backward
+
         notice_saves(patches, guard, now=host_now, note=leave_out)
-        Regions(
-            guard,
-            now=host_now,
-            note=lambda region: leave_out(region.begin, region.end),
-            passed_over=sites.parts,
-        ).notice(patches)
+        owner, names = backward_entries()
+        for name in names:
+            patches.replace(owner, name, noticed(getattr(owner, name)))
+        regions = Regions(guard, now=host_now, note=leave_out_region, passed_over=sites.parts)
+        regions.notice(patches)
     return patches
 
 
@@ -670,7 +684,11 @@ class WholeSteps:
             self._end()
 
     def _find_batch(self, iterator: object, batch: object) -> None:
-        self._steps.see_batch(batch)
+        import torch
+
+        # An evaluation has loaders and batches of its own.
+        if torch.is_grad_enabled() or self._unit.loader:
+            self._steps.see_batch(batch)
         self._batches += 1
         if self._has_unit():
             return

@@ -25,6 +25,8 @@ from perfkit.profiling.passes.targets import TURN, StepLine, Unit, call_at
 
 # After so many backward passes without a step, it is looked whether there is an optimizer at all.
 _BY_HAND = 20
+# A set-up or a compilation may make so many first steps as long as the limit.
+_LONG = 2
 
 
 class EnoughSteps(BaseException):
@@ -46,7 +48,7 @@ class Meter:
     ``unit`` is what an earlier pass found of the ends of steps. Watching loaders adds frames to a profile, so
     it is optional. The accelerator is synchronised once, in ``finish``: until then an event a step waits in
     its queue. ``report`` returns whether it kept the loop waiting, ``extend`` is called for a step that was
-    not over. A step after ``limit_s`` seconds is the last one.
+    not over. The first step that ends ``limit_s`` seconds after the second is the last one.
     """
 
     def __init__(
@@ -211,13 +213,13 @@ class Meter:
         # Where nothing else ends a step, this pass only finds out what does.
         if self.steps or self.is_marked or self._step_ends.optimizers or self._has_optimizer:
             return
-        if self._backwards > _BY_HAND or self._is_late(time.perf_counter()):
+        if self._backwards > _BY_HAND or self._is_late(self._begins[0], time.perf_counter()):
             self._has_optimizer = optimizer_exists()
             if not self._has_optimizer:
                 raise EnoughSteps
 
-    def _is_late(self, now_s: float) -> bool:
-        return now_s - self._begins[0].at_s > self._limit_s
+    def _is_late(self, since: Moment, now_s: float) -> bool:
+        return now_s - since.at_s > self._limit_s
 
     def _extend(self) -> None:
         self._begins[-1] = self._ends[-1] = self._updated
@@ -229,7 +231,7 @@ class Meter:
         self.periods.end_step(self.steps - 1, end)
         # ``report`` may keep the loop waiting: such a pause belongs to no step.
         paused = self._report(self.steps)
-        if self._is_late(end.at_s):
+        if self.steps > _LONG and self._is_late(self._begins[_LONG], end.at_s):
             self.ended = "limit"
         if self.ended or (self._limit is not None and self.steps >= self._limit):
             raise EnoughSteps

@@ -19,10 +19,9 @@ from perfkit.profiling.passes.balance import Moment
 
 # So many passes without gradients in a row are a loop by themselves, and no part of a step.
 _LOOP = 3
-_UNUSED = 4
 # After so many regions without gradients in which no module ran, others of that place are not looked at.
 _OFTEN = 20
-_Site = tuple[str, int]
+Site = tuple[str, int]
 
 
 @dataclass(eq=False)
@@ -33,7 +32,7 @@ class _Event:
     begin: Moment
     end: Moment
     trained: bool | None = None
-    site: _Site = ("", 0)
+    site: Site = ("", 0)
     training: bool = False
 
 
@@ -44,7 +43,7 @@ class Region:
     begin: Moment
     end: Moment
     before: int
-    site: _Site
+    site: Site
     training: bool
 
 
@@ -69,7 +68,7 @@ class Period:
     is_save: bool
     training: bool
     batches: int = 0
-    sites: Counter[_Site] = field(default_factory=Counter)
+    sites: Counter[Site] = field(default_factory=Counter)
     name: str = ""
 
 
@@ -77,8 +76,8 @@ class Period:
 class Sites:
     """Where regions without gradients begin: those before the first update, and parts of steps."""
 
-    early: set[_Site] = field(default_factory=set)
-    parts: set[_Site] = field(default_factory=set)
+    early: set[Site] = field(default_factory=set)
+    parts: set[Site] = field(default_factory=set)
 
 
 class Periods:
@@ -107,7 +106,7 @@ class Periods:
         self._batches: Counter[int] = Counter()
         self._events: list[_Event] = []
         self._periods: list[Period] = []
-        self._steps_with: defaultdict[_Site, set[int]] = defaultdict(set)
+        self._steps_with: defaultdict[Site, set[int]] = defaultdict(set)
         # Where each batch is a step and nothing is trained, the loop's own passes are no evaluation.
         self.only_batches = False
         # Whether anything was trained with in the present step.
@@ -371,14 +370,14 @@ class Regions:
         now: Callable[[], Moment],
         note: Callable[[Region], None],
         before: Callable[[], int] = lambda: 0,
-        passed_over: set[_Site] | None = None,
+        passed_over: set[Site] | None = None,
     ) -> None:
         self._now, self._note, self._before = now, note, before
         self._passed_over = set() if passed_over is None else passed_over
-        self._unused: Counter[_Site] = Counter()
+        self._unused: Counter[Site] = Counter()
         self._thread = get_ident()
-        # The outermost region, its hook, what was before it and its place; once a module ran in it, when
-        # that was and whether it trains.
+        # The outermost region, what was before it and its place; once a module ran in it, when that was and
+        # whether it trains.
         self._outer: list[Any] = []
         self._call, self._end, self._site = guarded(self._note_call), guarded(self._note_end), guarded(_site)
 
@@ -386,41 +385,56 @@ class Regions:
         """Notice them until the patches are undone."""
         import torch
 
+        self._patches = patches
         for region in (torch.no_grad, torch.inference_mode):
             patches.replace(region, "__enter__", self._noticed_enter(region.__enter__))
             patches.replace(region, "__exit__", self._noticed_leave(region.__exit__))
 
-    def _note_call(self, module: Any, _: object) -> None:  # noqa: ANN401 (a module)
-        import torch
-
-        outer = self._outer
-        if len(outer) == _UNUSED and not torch.is_grad_enabled() and get_ident() == self._thread:
-            outer.extend((self._now(), module.training))
-            outer[1].remove()
+    def _note_call(self, module: Any) -> None:  # noqa: ANN401 (a module)
+        self._patches.undo_last()
+        self._outer.extend((self._now(), module.training))
 
     def _note_end(self) -> None:
-        _, hook, before, site, *ran = self._outer
+        _, before, site, *ran = self._outer
         self._outer.clear()
-        hook.remove()
         if ran:
             self._note(Region(ran[0], self._now(), before, site, training=ran[1]))
             return
+        self._patches.undo_last()
         self._unused[site] += 1
         if self._unused[site] > _OFTEN:
             self._passed_over.add(site)
 
     def _noticed_enter(self, enter: Any) -> Any:  # noqa: ANN401 (torch's own signature)
-        from torch.nn.modules.module import register_module_forward_pre_hook
+        from torch.nn import Module
 
-        outer, site_of, call = self._outer, self._site, self._call
+        outer, site_of = self._outer, self._site
+        noticed_call = self._noticed_call(Module._call_impl)  # noqa: SLF001 (see below)
 
         @functools.wraps(enter)
         def noticed(region: Any) -> Any:  # noqa: ANN401 (likewise)
             if not outer and get_ident() == self._thread:
                 site = site_of()
                 if site not in self._passed_over:
-                    outer.extend((region, register_module_forward_pre_hook(call), self._before(), site))
+                    # Unlike a hook of all modules it is replaced while torch.compile makes a graph, which
+                    # may not break, and a slot such as __call__ would be set in each class of modules.
+                    self._patches.replace(Module, "_call_impl", noticed_call)
+                    outer.extend((region, self._before(), site))
             return enter(region)
+
+        return noticed
+
+    def _noticed_call(self, call: Any) -> Any:  # noqa: ANN401 (likewise)
+        import torch
+
+        is_compiling, is_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
+        note = self._call
+
+        @functools.wraps(call)
+        def noticed(module: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (likewise)
+            if not (is_compiling() or is_grad_enabled()) and get_ident() == self._thread:
+                note(module)
+            return call(module, *args, **kwargs)
 
         return noticed
 
@@ -440,7 +454,7 @@ def _sum(left: int | None, right: int | None) -> int | None:
     return None if left is None or right is None else left + right
 
 
-def _site() -> _Site:
+def _site() -> Site:
     """Return where a region without gradients was entered, behind torch's own decorator."""
     # Behind this function, its guard and the hook.
     frame = sys._getframe(3)  # noqa: SLF001 (as documented)

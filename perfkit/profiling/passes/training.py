@@ -96,7 +96,8 @@ class StepFindings:
     """What the steps of a training gave, in seconds and measured order.
 
     ``balance`` is of other steps that took turns with ``step_s``; ``uncounted`` is why none were counted.
-    ``flops_type`` is the type of torch in which most FLOPs were made.
+    ``flops_type`` is the type of torch in which most FLOPs were made, ``batches`` how many batches of loaders
+    a step was trained with, 0 where none were seen.
     """
 
     step_s: tuple[float, ...]
@@ -105,6 +106,7 @@ class StepFindings:
     seen: int
     uncounted: str | None = None
     flops_type: str = ""
+    batches: float = 0.0
 
 
 class TrainingSteps:
@@ -179,6 +181,7 @@ class TrainingSteps:
             seen=self._seen,
             uncounted=None if counting is None else counting.why_not,
             flops_type="" if counting is None else counting.flops_type,
+            batches=sum(one.batches for one in self._timed) / max(sum(one.steps for one in self._timed), 1),
         )
 
     def _next_turn(self) -> None:
@@ -223,6 +226,16 @@ class _Timing:
         self._hooks = contextlib.ExitStack()
         self._ended: list[bool] = []
         self._balance: Balance | None = None
+
+    @property
+    def batches(self) -> int:
+        """The batches of loaders that these steps were trained with."""
+        return self._periods.batches
+
+    @property
+    def steps(self) -> int:
+        """The steps that have ended."""
+        return len(self._ended)
 
     @property
     def _is_over(self) -> bool:
