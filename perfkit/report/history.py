@@ -153,7 +153,7 @@ def _commits_sentence(point: ChangePoint) -> str:
         return f"Other benchmarks changed there too: the machine did, or shared code. Check with `{check}`."
     if point.commits > 1:
         return f"One or more of the {point.commits} commits between made it."
-    return "Only one commit lies between, so it made this change."
+    return "No other commit lies between them, so this one made the change."
 
 
 def _acquittal(point: ChangePoint) -> str:

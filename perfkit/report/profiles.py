@@ -322,8 +322,7 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
         shares = (
             f"{name} {100 * share:.0f} %" for name, _, share in _phase_times(main, balance) if share >= _NAMED
         )
-        whose = "of that" if main.step_s else "of a step"
-        lines += [f"{whose}: {', '.join(shares)}", *filter(None, [_bound(main, balance)])]
+        lines += [f"of a step: {', '.join(shares)}", *filter(None, [_bound(main, balance)])]
     lines += [_straggler(summary)] if summary.ranks else []
     for one in summary.counts.counts if summary.counts else ():
         if one.metric == SYNCS and one.values[-1]:

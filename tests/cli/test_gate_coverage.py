@@ -286,7 +286,7 @@ def test_a_comment_in_a_file_of_benchmarks_changes_none(project: GitProject) -> 
     assert 0 == gated.exit_code
 
 
-def test_variants_that_shared_a_process_are_told_from_one_another(tmp_path: Path) -> None:
+def test_variants_that_shared_a_process_are_traced_alone(tmp_path: Path) -> None:
     variants = (
         "import app, pytest\n"
         "@pytest.mark.parametrize('number', range(101))\n"

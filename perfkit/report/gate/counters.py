@@ -95,7 +95,7 @@ def moved_lines(exact: Sequence[ExactComparison]) -> Iterator[str]:
         base, head, _, word = entry.cells
         plainly = "" if entry.blocks else f" ({word})"
         name = f"{names[entry.first.benchmark.name]}{entry.more}"
-        yield f"{name}: {count_title(entry.first)} {base} to {head}{_by(entry.first.causes)}{plainly}"
+        yield f"{name}: {count_title(entry.first)} from {base} to {head}{_by(entry.first.causes)}{plainly}"
     if more := entries[most:]:
         yield f"and {counted(len(more), 'other count')} that moved, none of which fails"
 

@@ -79,6 +79,8 @@ _MORE_THAN_NOTHING = 4
 # A decision names this many benchmarks.
 _MOST_NAMES = 3
 _WORTH_A_WORD_S = 1.0
+# So many seconds are easier to read in minutes.
+_MINUTES = 120
 # Counts grew, each beyond a limit of its own.
 _BEYOND_ITS_OWN = " by more than allowed"
 _INSTALL = re.compile(r"`(pip install [\w.-]+)`")
@@ -193,7 +195,8 @@ def again_step(report: GateReport) -> str:
     if budget_s is None:
         return f"run the same command again{goes_on}"
     guess = f" (a guess: {human_seconds(report.budget_s)} were too short for any)" if left_s is None else ""
-    return f"run the same command with --budget {budget_s}{goes_on}{guess}"
+    minutes = f" ({budget_s / 60:.0f} min)" if budget_s > _MINUTES else ""
+    return f"run the same command with --budget {budget_s}{minutes}{goes_on}{guess}"
 
 
 def left_seconds(report: GateReport) -> float | None:
@@ -615,7 +618,7 @@ def _largest(counts: Sequence[ExactComparison], names: _Named, *, limited: bool 
     most = max(counts, key=lambda one: one.ratio or math.inf)
     amounts = (amount_text(amount, most.metric.unit) for amount in (most.base, most.head))
     limit = f", {100 * most.margin:.3g} % more is allowed" if limited else ""
-    return f" ({_name(most, names)}: {count_title(most)}, {' to '.join(amounts)}{limit})"
+    return f" ({_name(most, names)}: {count_title(most)} from {' to '.join(amounts)}{limit})"
 
 
 def _beyond(counts: Sequence[ExactComparison]) -> str:
