@@ -242,7 +242,7 @@ def test_a_report_is_what_the_ledger_holds(document: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("document", TRICKS, ids=lambda document: document.stem)
 def test_tricks_are_reported_as_the_ledger_has_them(document: Path, tmp_path: Path) -> None:
-    named = re.search(r"run `([0-9a-f]{12})`", document.read_text())
+    named = re.search(r"run `([0-9a-f]{8})`", document.read_text())
     assert named is not None
 
     tricks.write_document(tricks.recorded_tricks(named[1], ledger=LEDGER), tmp_path / document.name)

@@ -62,6 +62,16 @@ def _record(project: GitProject) -> None:
     run_pytest("-q", "tests", *options, cwd=project.root).check_returncode()
 
 
+def test_a_history_too_short_for_change_points_names_the_gate_that_failed(project: GitProject) -> None:
+    found, _ = _run(project, "history")
+
+    (note,) = (one for one in found["notes"] if "ledger judge" in one)
+    command = shlex.split(note.split("`")[1])
+    assert ["perfkit", "ledger", "judge"] == command[:3]
+    gates = [run.run_id for run in Ledger(project.ledger).runs() if "gate" == run.source]
+    assert [True] == [one.endswith(command[3]) for one in gates]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "document"),
     [
@@ -81,16 +91,6 @@ def test_a_command_writes_its_document(project: GitProject, arguments: str, code
 
     assert code == done.returncode, done.stderr
     jsonschema.validate(found, json.loads((SCHEMAS / f"{document}.json").read_text()))
-
-
-def test_a_history_too_short_for_change_points_names_the_gate_that_failed(project: GitProject) -> None:
-    found, _ = _run(project, "history")
-
-    (note,) = (one for one in found["notes"] if "ledger judge" in one)
-    command = shlex.split(note.split("`")[1])
-    assert ["perfkit", "ledger", "judge"] == command[:3]
-    gates = [run.run_id for run in Ledger(project.ledger).runs() if "gate" == run.source]
-    assert [True] == [one.endswith(command[3]) for one in gates]
 
 
 MISTAKES = [

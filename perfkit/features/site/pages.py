@@ -415,7 +415,7 @@ class _Pages:
             "words": words,
             "sign": _sign(state),
             "value": wording.value_text(trend.levels[place], series.metric),
-            "deviation": f"± {human_percent(series.noise)} between runs" if series.noise else "",
+            "deviation": _deviation_text(series.noise),
             "answer": answer_of(
                 series, state, self.commits, selection=_selection(series.benchmark), beyond=beyond
             ),
@@ -819,3 +819,10 @@ def _phases(entry: ProfileEntryPoint) -> list[Fields]:
         )
         start += share
     return found
+
+
+def _deviation_text(noise: float | None) -> str:
+    if not noise:
+        return ""
+    text = human_percent(noise)
+    return f"± {'<0.1 %' if text == human_percent(0.0) else text} between runs"

@@ -155,6 +155,8 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _FEW_DIGITS = 1e6
 # A normal variable is within this many deviations of its mean 19 times of 20.
 _TWO_SIDED_95 = 1.96
+# Identical code can differ by this much, as it lies elsewhere in memory: few runs may all agree by chance.
+_LEAST_LIMIT = 1.005
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,7 +284,9 @@ class Series:
     @property
     def noise_limit(self) -> float | None:
         """The ratio, above 1, that two runs of identical code stay within 19 times of 20."""
-        return None if self.noise is None else math.exp(_TWO_SIDED_95 * math.sqrt(2) * self.noise)
+        if self.noise is None:
+            return None
+        return max(_LEAST_LIMIT, math.exp(_TWO_SIDED_95 * math.sqrt(2) * self.noise))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -554,7 +558,7 @@ def status_words(series: Series, state: State, commits: Mapping[str, CommitFacts
             "rise": f"rose {size}{'' if rise.cause else ', cause unclear'}",
         }[rise.kind]
         return f"{words}, with the machine" if by_machine else words
-    few = f"only {counted(len(series.last[0]), 'run')} so far"
+    few = f"{len(series.last[0])} of the {RUNS_TO_JUDGE} runs that it takes"
     return "steady" if state.kind == "steady" else "; ".join(filter(None, (few, by_environment)))
 
 

@@ -195,7 +195,7 @@ def again_step(report: GateReport) -> str:
     if budget_s is None:
         return f"run the same command again{goes_on}"
     guess = f" (a guess: {human_seconds(report.budget_s)} were too short for any)" if left_s is None else ""
-    minutes = f" ({budget_s / 60:.0f} min)" if budget_s > _MINUTES else ""
+    minutes = f" (about {budget_s / 60:.0f} min)" if budget_s > _MINUTES else ""
     return f"run the same command with --budget {budget_s}{minutes}{goes_on}{guess}"
 
 
@@ -321,6 +321,7 @@ def reading_guide(report: GateReport, names: Names) -> str:
     sentences = (
         "Base and head are the time of one call. Change is head against base.",
         f"The true change lies within the interval, with {confidence} confidence{together}.",
+        "A launch is a new process of each side.",
         _of_typical_calls(report.comparisons),
         f"{alike} interval is wider for that." if grouped else "",
         _margins(report.comparisons, names),

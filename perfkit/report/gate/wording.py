@@ -190,15 +190,12 @@ def open_text(comparison: Comparison) -> str:
     """Return what is known of a benchmark that is not decided: "+0.4 to +3.6 %"."""
     if comparison.verdict == "NOT REACHED":
         return "not measured yet"
-    judged, whole = comparison.estimate, comparison.other
+    judged = comparison.estimate
     if judged is None and (seen := seen_change(comparison)) is not None:
         return f"{seen}, which may be chance"
     if judged is None or _high_factor(judged) == UNKNOWN:
         return "nothing known yet"
-    text = interval_text(judged)
-    if judged.calls == "all" or whole is None or whole.high <= judged.high:
-        return text
-    return f"{text}, with rare slow calls {at_most(whole)}"
+    return interval_text(judged)
 
 
 def upper_text(estimate: Estimate | None) -> str:
