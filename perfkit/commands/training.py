@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Concatenate, ParamSpec
 
-from perfkit.agent.counters.interventions import Patches
 from perfkit.agent.counters.torch_adapter import Compilation, read_compilation
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError
@@ -166,7 +165,7 @@ class TrainingRecord:
         self._flops, self._flops_type, self._step_s = 0.0, "", 0.0
         # Where the plan is over, all later steps are followed.
         self.followed: Followed | None = None
-        self._left_out: Patches | None = None
+        self._hooks = contextlib.ExitStack()
         self.is_over = False
 
     @property
@@ -242,7 +241,7 @@ class TrainingRecord:
         )
         vars(self)["end_step"] = followed.end_step
         if self.steps is not None:
-            self._left_out = leave_out_evaluations(followed, self.steps.sites)
+            self._hooks = leave_out_evaluations(followed, self.steps.sites)
 
     def _look(self, look: Look) -> int:
         """Show where the run is, and compare the ranks; return after how many steps to do so again."""
@@ -282,8 +281,7 @@ class TrainingRecord:
     def _end_following(self) -> None:
         if self.followed is not None:
             self.followed.end()
-        if self._left_out is not None:
-            self._left_out.undo()
+        self._hooks.close()
         if self._waits is not None:
             self._waits.end()
         self._live.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from .torch_adapter import (
     CompiledCode,
     Kinds,
     are_fake,
-    backward_entries,
+    call_before_backward,
     flop_formula,
     handle_operators,
     is_composite,
@@ -239,9 +238,7 @@ class TrainingSteps:
         """Begin to notice them."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        owner, names = backward_entries()
-        for name in names:
-            self._patches.replace(owner, name, self._noticing(getattr(owner, name)))
+        call_before_backward(self._patches, self._note_backward)
         self._hook = register_optimizer_step_post_hook(self._note_step)
 
     def end(self) -> None:
@@ -251,13 +248,8 @@ class TrainingSteps:
             self._hook.remove()
             self._hook = None
 
-    def _noticing(self, backward: Any) -> Any:  # noqa: ANN401 (torch's own signature)
-        @functools.wraps(backward)
-        def noticing(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (likewise)
-            self._went_backward = True
-            return backward(*args, **kwargs)
-
-        return noticing
+    def _note_backward(self) -> None:
+        self._went_backward = True
 
     def _note_step(self, *_: object) -> None:
         self._stepped = True

@@ -113,6 +113,22 @@ def backward_entries() -> tuple[Any, tuple[str, ...]]:
     return autograd, engine if hasattr(autograd, *engine) else ("backward", "grad")
 
 
+def call_before_backward(patches: Patches, call: Callable[[], object]) -> None:
+    """Call ``call`` ahead of each backward pass begun in Python, until the patches are undone."""
+
+    def calling(backward: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(backward)
+        def called(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (torch's own signature)
+            call()
+            return backward(*args, **kwargs)
+
+        return called
+
+    owner, names = backward_entries()
+    for name in names:
+        patches.replace(owner, name, calling(getattr(owner, name)))
+
+
 def storage_of(tensor: Any) -> Any:  # noqa: ANN401 (a tensor and its storage)
     """Return the storage of a tensor's numbers; None where it has none, or one without memory."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -21,8 +22,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.agent.counters.interventions import Guard, Patches
-from perfkit.agent.counters.torch_adapter import backward_entries
+from perfkit.agent.counters.interventions import Guard, Patches, undone_in_forks
+from perfkit.agent.counters.torch_adapter import call_before_backward
 from perfkit.agent.processes import resident_now
 from perfkit.agent.training import StepEnds
 from perfkit.phases import count_marked_steps, steps_are_announced
@@ -466,16 +467,18 @@ def memory_now() -> tuple[float, float]:
     return float(resident_now()), float(counter_of(stats, ("allocated_bytes", "all", "current")))
 
 
-def leave_out_evaluations(followed: Followed, sites: Sites) -> Patches:
-    """Take passes of modules without gradients, and savings, out of the followed steps until that is undone.
+def leave_out_evaluations(followed: Followed, sites: Sites) -> contextlib.ExitStack:
+    """Take passes of modules without gradients, and savings, out of the followed steps until that is closed.
 
     Regions at places that are ``sites.parts`` of steps stay in. Between two of a place, and no backward pass,
     is the rest of a loop over them, such as a rollout.
     """
-    patches = Patches()
+    hooks = contextlib.ExitStack()
     if can_import_torch():
+        patches = Patches()
+        hooks.callback(patches.undo)
+        hooks.enter_context(undone_in_forks(patches.undo))
         guard = Guard(patches.undo)
-        os.register_at_fork(after_in_child=patches.undo)
         latest: set[Site] = set()
 
         def leave_out(begin: Moment, end: Moment) -> None:
@@ -485,21 +488,11 @@ def leave_out_evaluations(followed: Followed, sites: Sites) -> Patches:
             followed.leave_out(region.begin.at_s, region.end.at_s, with_gap=region.site in latest)
             latest.add(region.site)
 
-        def noticed(backward: Any) -> Any:  # noqa: ANN401 (torch's own signature)
-            @functools.wraps(backward)
-            def noticed_backward(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (likewise)
-                latest.clear()
-                return backward(*args, **kwargs)
-
-            return noticed_backward
-
         notice_saves(patches, guard, now=host_now, note=leave_out)
-        owner, names = backward_entries()
-        for name in names:
-            patches.replace(owner, name, noticed(getattr(owner, name)))
+        call_before_backward(patches, latest.clear)
         regions = Regions(guard, now=host_now, note=leave_out_region, passed_over=sites.parts)
         regions.notice(patches)
-    return patches
+    return hooks
 
 
 # After so many batches or backward passes without a step, it is looked whether there is an optimizer at all.
@@ -562,9 +555,7 @@ class WholeSteps:
         replace(
             Optimizer, "profile_hook_step", staticmethod(self._noticed_steps(Optimizer.profile_hook_step))
         )
-        owner, names = backward_entries()
-        for name in names:
-            replace(owner, name, self._noticed_backward(getattr(owner, name)))
+        call_before_backward(self._patches, self._note_backward)
 
     def _has_unit(self) -> bool:
         return self._unit.line is not None or self._unit.loader or steps_are_announced()
@@ -697,16 +688,9 @@ class WholeSteps:
             self._unit = Unit(loader=not optimizer_exists())
             self._giver = id(iterator)
 
-    def _noticed_backward(self, backward: Any) -> Any:  # noqa: ANN401 (likewise)
-        @functools.wraps(backward)
-        def noticed(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (likewise)
-            if self._ender is None and get_ident() == self._thread:
-                self._go_backward()
-            return backward(*args, **kwargs)
-
-        return noticed
-
-    def _go_backward(self) -> None:
+    def _note_backward(self) -> None:
+        if self._ender is not None or get_ident() != self._thread:
+            return
         self._backwards += 1
         if self._has_unit() or self._ends.optimizers:
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import os
 import statistics
@@ -19,7 +18,7 @@ from perfkit.agent.clock import accelerator_in_use, synchronised, uses_accelerat
 from perfkit.agent.counters.interventions import Patches, undone_in_forks
 from perfkit.agent.counters.model import Counts, with_texts
 from perfkit.agent.counters.tensors import TensorWatch
-from perfkit.agent.counters.torch_adapter import backward_entries
+from perfkit.agent.counters.torch_adapter import call_before_backward
 from perfkit.agent.training import COUNTED_STEP, last_iterations
 from perfkit.errors import UsageError
 from perfkit.model import Balance, PhaseSeconds
@@ -366,9 +365,7 @@ class OptimizerSteps:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         self._hook = register_optimizer_step_post_hook(self._note)
-        owner, names = backward_entries()
-        for name in names:
-            self._patches.replace(owner, name, self._noticed(getattr(owner, name)))
+        call_before_backward(self._patches, self._note_backward)
 
     def taken(self) -> bool:
         """Return whether there was an update since this was asked last."""
@@ -391,13 +388,8 @@ class OptimizerSteps:
     def _note(self, *_: object) -> None:
         self._seen = True
 
-    def _noticed(self, backward: Any) -> Any:  # noqa: ANN401 (torch's own signature)
-        @functools.wraps(backward)
-        def noticed(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (likewise)
-            self._seen_backward = True
-            return backward(*args, **kwargs)
-
-        return noticed
+    def _note_backward(self) -> None:
+        self._seen_backward = True
 
 
 def rank_and_ranks() -> tuple[int, int]:

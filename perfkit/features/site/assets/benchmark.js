@@ -92,10 +92,11 @@
     const env = Int32Array.from(order, (run) => shapes.get(data.runs.env[series.run[run]]));
     const version = Int32Array.from(order, (run) => (Array.isArray(series.version) ? series.version[run] : 0));
     const spread = (run, sign) => {
+      // Where runs of the same code are known, they tell better what one run is worth than its few launches.
+      if (series.noise) return series.level[run] * series.noise ** (sign / Math.SQRT2);
       const launches = series.launches[run], known = launches > 1 && !Number.isNaN(series.sd[run]);
       const half = known ? ((QUARTILE_95 / Math.sqrt(launches)) * series.sd[run]) / (series.mean[run] || 1) : 0;
-      // Where runs of the same code are known, they tell better what one run is worth than its few launches.
-      return series.level[run] * (series.noise ? series.noise ** (sign / Math.SQRT2) : 1 + sign * Math.min(half, 1));
+      return series.level[run] * (1 + sign * Math.min(half, 1));
     };
     const between = (run) => {
       const at = place.get(run);
