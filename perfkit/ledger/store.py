@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -36,6 +36,7 @@ from perfkit.model import (
 from perfkit.model.history import Kind, Measured, Measurements, Trend
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import pandas as pd
 
 # These measure both sides in turns in processes forked for it, and their levels differ from others'.
@@ -171,14 +172,21 @@ class Trends:
     files: Mapping[str, str] = field(default_factory=dict)
 
 
-def _by_time(columns: Mapping[str, Sequence[Any]]) -> list[int]:
-    """Return the places of rows by time, run and commit: a database would sort whole rows."""
-    keys = [columns["recorded_at"]]
-    for name in ("run_id", "commit"):
-        ranks = {text: rank for rank, text in enumerate(sorted({*columns[name]}))}
-        keys.append([*map(ranks.__getitem__, columns[name])])
-    order: list[int] = np.lexsort(keys[::-1]).tolist()
-    return order
+class _Codes:
+    """The values of a column, each once and in order, and the number of the value in each row."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        known = encoded.dictionary.to_pylist()
+        order = sorted(range(len(known)), key=lambda number: (known[number] is not None, known[number]))
+        ranks = np.empty(len(known), dtype=np.int64)
+        ranks[order] = np.arange(len(known))
+        self.distinct: list[Any] = [known[number] for number in order]
+        self.numbers = ranks[encoded.indices.to_numpy()]
+
+    def of(self, rows: npt.NDArray[np.intp]) -> list[Any]:
+        """Return the values of rows; equal ones are one object, which is compared and hashed sooner."""
+        return [*map(self.distinct.__getitem__, self.numbers[rows].tolist())]
 
 
 def _summary(found: Sequence[Any], commits: Sequence[str], failed_counts: int) -> RunSummary:
@@ -198,37 +206,30 @@ def _summary(found: Sequence[Any], commits: Sequence[str], failed_counts: int) -
     )
 
 
-def _trends(
-    columns: Mapping[str, Sequence[Any]], by_time: Iterable[int], dirty: Collection[str]
-) -> Iterator[Trend]:
-    keys = list(zip(*(columns[name] for name in _OF_A_TREND), strict=True))
-    places_of: dict[tuple[Any, ...], list[int]] = {}
-    for place in by_time:
-        if not dirty or columns["run_id"][place] not in dirty:
-            places_of.setdefault(keys[place], []).append(place)
-    # Runs share their times: equal objects are compared and hashed sooner.
-    times = {at: from_microseconds(at) for at in set(columns["recorded_at"])}
-    for key, places in sorted(places_of.items()):
-        benchmark, version, metric, unit, better, exact, machine_id, lockstep = key
-
-        def of(name: str, kept: Sequence[int] = places) -> tuple[Any, ...]:
-            return tuple(map(columns[name].__getitem__, kept))
-
+def _trends(found: pa.Table, codes: Mapping[str, _Codes], rows: npt.NDArray[np.intp]) -> Iterator[Trend]:
+    """Yield the trends that rows, in the order of their time, belong to, by their names."""
+    keys = [codes[name].numbers[rows] for name in _OF_A_TREND]
+    by_trend = np.lexsort(keys[::-1])
+    rows = rows[by_trend]
+    # In one go for all trends: their columns are slices.
+    columns = {
+        attribute: codes[name].of(rows) if name in codes else found[name].take(pa.array(rows)).to_pylist()
+        for name, attribute in _OF_A_RUN.items()
+    }
+    differs = np.any([key[by_trend[1:]] != key[by_trend[:-1]] for key in keys], axis=0)
+    edges = [0, *(np.flatnonzero(differs) + 1).tolist(), len(rows)] if len(rows) else []
+    for begin, end in itertools.pairwise(edges):
+        benchmark, version, metric, unit, better, exact, machine_id, lockstep = (
+            codes[name].distinct[codes[name].numbers[rows[begin]]] for name in _OF_A_TREND
+        )
+        own: dict[str, Any] = {name: tuple(column[begin:end]) for name, column in columns.items()}
         yield Trend(
             benchmark=benchmark,
             version=version,
             metric=Metric(name=metric, unit=unit, better=better, exact=exact),
             machine_id=machine_id,
             lockstep=lockstep,
-            run_ids=of("run_id"),
-            commits=of("commit"),
-            recorded_at=tuple(map(times.__getitem__, of("recorded_at"))),
-            sources=of("source"),
-            env_ids=of("env_id"),
-            launches=of("launches"),
-            means=of("mean"),
-            sds=of("sd"),
-            levels=of("level"),
+            **own,
         )
 
 
@@ -512,27 +513,33 @@ class Ledger:
             **meant.parameters,
             **limits,
             since=0 if wanted.since is None else to_microseconds(wanted.since),
-        ).to_pydict()
-        # Equal texts become one object: these are compared and hashed sooner.
-        known: dict[str, str] = {}
-        for name in ("benchmark", "version", "machine_id", "env_id", "run_id", "commit", "source"):
-            found[name] = [*map(known.setdefault, found[name], found[name])]
-        by_time = _by_time(found)
-        # The newest row of each commit in a run has what all rows of it have.
-        measured = dict(
-            zip(((found["run_id"][at], found["commit"][at]) for at in by_time), by_time, strict=True)
         )
-        newest = {name: [column[at] for at in measured.values()] for name, column in found.items()}
-        runs, commits = newest["run_id"], newest["commit"]
-        dirty = frozenset(run for run, is_dirty in zip(runs, newest["dirty"], strict=True) if is_dirty)
-        files = dict(zip(runs, newest["filename"], strict=True))
+        codes = {
+            name: _Codes(found[name])
+            for name in dict.fromkeys((*_OF_A_TREND, "run_id", "commit", "source", "env_id"))
+        }
+        times = _Codes(found["recorded_at"])
+        times.distinct = [*map(from_microseconds, times.distinct)]
+        codes["recorded_at"] = times
+        runs, commits = codes["run_id"].numbers, codes["commit"].numbers
+        by_time = np.lexsort((commits, runs, times.numbers))
+        # The newest row of each commit in a run has what all rows of it have.
+        measured = (runs * (commits.max(initial=0) + 1) + commits)[by_time]
+        _, firsts = np.unique(measured, return_index=True)
+        _, lasts = np.unique(measured[::-1], return_index=True)
+        kept = by_time[len(by_time) - 1 - lasts[np.argsort(firsts)]]
+        newest = found.take(pa.array(kept)).to_pydict()
+        dirty = frozenset(itertools.compress(newest["run_id"], newest["dirty"]))
+        files = dict(zip(newest["run_id"], newest["filename"], strict=True))
         # Who asks for what was measured here knows this machine and this environment.
         machines, environments = ({}, {}) if wanted.here else self._places(newest, files)
-        described = dict(
-            zip(commits, zip(newest["subject"], newest["commit_time"], strict=True), strict=True)
-        )
+        facts = zip(newest["subject"], newest["commit_time"], strict=True)
+        described = dict(zip(newest["commit"], facts, strict=True))
+        if dirty:
+            left_out = [number for number, run in enumerate(codes["run_id"].distinct) if run in dirty]
+            by_time = by_time[~np.isin(runs[by_time], left_out)]
         return Trends(
-            trends=tuple(_trends(found, by_time, dirty)),
+            trends=tuple(_trends(found, codes, by_time)),
             dirty_runs=dirty,
             commits={
                 sha: Commit(sha=sha, subject=subject, time=None if time is None else from_microseconds(time))
