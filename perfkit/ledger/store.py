@@ -134,6 +134,7 @@ _OF_A_RUN = {
     "sd": "sds",
     "level": "levels",
 }
+_ALL_DIFFERENT = ("mean", "sd", "level")
 _OF_A_TREND = ("benchmark", "version", "metric", "unit", "better", "exact", "machine_id", "lockstep")
 
 
@@ -182,7 +183,8 @@ class _Codes:
         ranks = np.empty(len(known), dtype=np.int64)
         ranks[order] = np.arange(len(known))
         self.distinct: list[Any] = [known[number] for number in order]
-        self.numbers = ranks[encoded.indices.to_numpy()]
+        # Its to_numpy() would import pandas.
+        self.numbers = ranks[np.from_dlpack(encoded.indices)]
 
     def of(self, rows: npt.NDArray[np.intp]) -> list[Any]:
         """Return the values of rows; equal ones are one object, which is compared and hashed sooner."""
@@ -213,7 +215,9 @@ def _trends(found: pa.Table, codes: Mapping[str, _Codes], rows: npt.NDArray[np.i
     rows = rows[by_trend]
     # In one go for all trends: their columns are slices.
     columns = {
-        attribute: codes[name].of(rows) if name in codes else found[name].take(pa.array(rows)).to_pylist()
+        attribute: codes[name].of(rows)
+        if name in codes
+        else [*map(found[name].to_pylist().__getitem__, rows.tolist())]
         for name, attribute in _OF_A_RUN.items()
     }
     differs = np.any([key[by_trend[1:]] != key[by_trend[:-1]] for key in keys], axis=0)
@@ -514,13 +518,9 @@ class Ledger:
             **limits,
             since=0 if wanted.since is None else to_microseconds(wanted.since),
         )
-        codes = {
-            name: _Codes(found[name])
-            for name in dict.fromkeys((*_OF_A_TREND, "run_id", "commit", "source", "env_id"))
-        }
-        times = _Codes(found["recorded_at"])
+        codes = {name: _Codes(found[name]) for name in found.column_names if name not in _ALL_DIFFERENT}
+        times = codes["recorded_at"]
         times.distinct = [*map(from_microseconds, times.distinct)]
-        codes["recorded_at"] = times
         runs, commits = codes["run_id"].numbers, codes["commit"].numbers
         by_time = np.lexsort((commits, runs, times.numbers))
         # The newest row of each commit in a run has what all rows of it have.
@@ -528,7 +528,7 @@ class Ledger:
         _, firsts = np.unique(measured, return_index=True)
         _, lasts = np.unique(measured[::-1], return_index=True)
         kept = by_time[len(by_time) - 1 - lasts[np.argsort(firsts)]]
-        newest = found.take(pa.array(kept)).to_pydict()
+        newest = {name: one.of(kept) for name, one in codes.items()}
         dirty = frozenset(itertools.compress(newest["run_id"], newest["dirty"]))
         files = dict(zip(newest["run_id"], newest["filename"], strict=True))
         # Who asks for what was measured here knows this machine and this environment.

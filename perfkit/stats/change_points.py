@@ -415,14 +415,15 @@ def _local_medians(values: FloatArray, runs: int) -> FloatArray:
 class _Drifts:
     """The models of windows of ``length`` runs, for each kind and strength of the drift.
 
-    ``weights`` takes a window to what its runs are off the level, weighted (strengths x runs numbers); those
-    from a place on add up to the step there in standard errors of unit noise, which ``errors`` holds.
+    ``weights`` takes a window to what its runs are off the level, weighted (strengths x runs numbers), and
+    ``step_weights`` to the step at each place in standard errors of unit noise, which ``errors`` holds.
     A window is the likelier, the smaller its sum of squares is times ``penalties``, which become
     ``doubted_penalties`` where there is a step (see ``_WALKS``).
     """
 
     length: int
     weights: FloatArray
+    step_weights: FloatArray
     errors: FloatArray
     penalties: FloatArray
     doubted_penalties: FloatArray
@@ -430,10 +431,14 @@ class _Drifts:
     def fit(self, windows: FloatArray, shortest: int = SHORTEST) -> tuple[FloatArray, FloatArray]:
         off = (windows @ self.weights).reshape(len(windows), -1, self.length)
         squares = (off @ windows[:, :, None])[:, :, 0] + self.least
-        # All together add up to nothing, so that those from a place on are those before it.
-        places = slice(shortest - 1, self.length - shortest)
-        before = np.cumsum(off[:, :, : places.stop], axis=2)[:, :, places.start :]
-        return np.asarray(squares), -before * self.errors[:, places]
+        steps = (windows @ self.step_weights).reshape(len(windows), -1, self.length - 1)
+        return np.asarray(squares), steps[:, :, shortest - 1 : self.length - shortest]
+
+    def clarity(self, squares: FloatArray, steps: FloatArray) -> FloatArray:
+        left = np.maximum(squares[:, :, None] - np.square(steps), self.least)
+        left *= self.doubted_penalties[:, None]
+        without = (squares * self.penalties).min(axis=1)
+        return np.asarray((self.length - 1) * np.log(without[:, None] / left.min(axis=1)))
 
     @property
     def least(self) -> float:
@@ -450,19 +455,22 @@ def _drifts(length: int) -> _Drifts:
         *((walk**2 * earlier, doubt) for walk, doubt in _WALKS),
         *((bend**2 * earlier**2 * (3 * later - earlier) / 6 + line, 0.0) for bend in _BENDS),
     ]
-    after = (time[None, :] > time[:-1, None]).astype(np.float64)
-    within, errors, logs = [], [], []
+    within, of_steps, errors, logs = [], [], [], []
     for drift, _ in drifts:
         covariance = np.eye(length) + drift
         precision = np.linalg.inv(covariance)
         sums = precision.sum(axis=0)
         within.append(precision - np.outer(sums, sums) / sums.sum())
-        errors.append(1 / np.sqrt(np.einsum("ij,jk,ik->i", after, within[-1], after, optimize=True)))
+        # All weights add up to nothing, so that those from a place on are those before it.
+        before = within[-1].cumsum(axis=1)[:, :-1]
+        errors.append(1 / np.sqrt(before.cumsum(axis=0).diagonal()))
+        of_steps.append(-before * errors[-1])
         logs.append(np.linalg.slogdet(covariance)[1] + math.log(sums.sum()))
     doubts = np.array([doubt for _, doubt in drifts]) + (_DOUBT_OF_FEW if length < _FEW_RUNS else 0.0)
     return _Drifts(
         length=length,
         weights=np.concatenate(within).T,
+        step_weights=np.concatenate(of_steps, axis=1),
         errors=np.array(errors),
         penalties=np.exp(np.array(logs) / (length - 1)),
         doubted_penalties=np.exp((np.array(logs) + doubts) / (length - 1)),
@@ -471,14 +479,7 @@ def _drifts(length: int) -> _Drifts:
 
 def _clarity(windows: FloatArray, shortest: int = SHORTEST) -> FloatArray:
     model = _drifts(windows.shape[1])
-    squares, steps = model.fit(windows, shortest)
-    # In place: there are millions of them.
-    left = np.square(steps, out=steps)
-    np.subtract(squares[:, :, None], left, out=left)
-    np.maximum(left, model.least, out=left)
-    left *= model.doubted_penalties[:, None]
-    without = (squares * model.penalties).min(axis=1)
-    return np.asarray((model.length - 1) * np.log(without[:, None] / left.min(axis=1)))
+    return model.clarity(*model.fit(windows, shortest))
 
 
 def _chance(clarity: float) -> float:
@@ -529,16 +530,19 @@ def _candidates(
         at_once = _RUNS_AT_ONCE // length
         for begin in range(0, len(every), at_once):
             starts = every[begin : begin + at_once]
-            clarity = _clarity(logs[starts[:, None] + np.arange(length)])
-            best = clarity.argmax(axis=1)
-            for row in np.flatnonzero(clarity.max(axis=1) >= threshold):
-                start = int(starts[row])
-                yield (
-                    float(clarity[row, best[row]]),
-                    start + SHORTEST + int(best[row]),
-                    start,
-                    start + length,
-                )
+            model = _drifts(length)
+            squares, steps = model.fit(logs[starts[:, None] + np.arange(length)])
+            # The largest step of each drift decides whether a window is clear; few are.
+            largest = np.maximum(steps.max(axis=2), -steps.min(axis=2))[:, :, None]
+            clear = np.flatnonzero(model.clarity(squares, largest)[:, 0] >= threshold)
+            clarity = model.clarity(squares[clear], steps[clear])
+            for start, best, most in zip(
+                starts[clear].tolist(),
+                clarity.argmax(axis=1).tolist(),
+                clarity.max(axis=1).tolist(),
+                strict=True,
+            ):
+                yield most, start + SHORTEST + best, start, start + length
 
 
 def _lengths(runs: int) -> tuple[int, ...]:
