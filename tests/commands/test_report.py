@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -123,15 +124,35 @@ def test_the_same_ledger_gives_the_same_files_and_writes_none(repository: Reposi
     assert first == _made(repository.root, tmp_path / "elsewhere")
 
 
-def test_one_more_run_gives_the_files_of_a_whole_report(repository: Repository, tmp_path: Path) -> None:
-    before = _made(repository.root, tmp_path / "site")
-    sha = repository.commit({"shop.py": "changed again"})
-    _measure(repository.root, sha, 24)
+def test_a_site_brought_up_to_date_has_the_files_of_a_whole_report(
+    repository: Repository, tmp_path: Path
+) -> None:
+    root, ledger = repository.root, repository.root / "benchmarks/ledger"
+    old, new = repository.git.git.rev_parse("HEAD~6"), repository.commit({"shop.py": "changed again"})
 
-    after = _made(repository.root, tmp_path / "site")
+    def accept() -> None:
+        project = load_project(root)
+        (point,) = history.read_history(project, ledger).points
+        history.state_point(
+            project=project, ledger=ledger, subject=point.point_id, state="accepted", reason="known"
+        )
 
-    assert before != after
-    assert after == _made(repository.root, tmp_path / "elsewhere")
+    changes: dict[str, Callable[[], object]] = {
+        "a run": lambda: _measure(root, new, 24),
+        "a run of an old commit": lambda: _measure(root, old, 25),
+        "an acceptance": accept,
+        "a run less": min(ledger.glob("*.parquet")).unlink,
+        "a setting": lambda: (root / "pyproject.toml").write_text(CONFIG.replace("Shop", "Store")),
+    }
+    before = _made(root, tmp_path / "site")
+    for name, change in changes.items():
+        change()
+
+        after = _made(root, tmp_path / "site")
+
+        assert before != after, name
+        assert after == _made(root, tmp_path / name), name
+        before = after
 
 
 def test_pages_of_what_is_gone_are_removed_and_nothing_else(repository: Repository, tmp_path: Path) -> None:
