@@ -167,7 +167,7 @@ def _clear_steps(
 ) -> list[tuple[FloatArray, list[tuple[int, float]]]]:
     """Return the tamed log levels of each trend, and its clear steps."""
     logs = [np.log(values) for values in trends]
-    tamed = _tamed([one - np.median(one) for one in logs])
+    tamed = _tamed([one - medians_of(one) for one in logs])
     begins = [0, *itertools.accumulate(map(len, tamed))]
     found = _search(np.concatenate(tamed) if tamed else np.empty(0), begins, threshold)
     own = [bisect.bisect_left(found, begin) for begin in begins]
@@ -206,8 +206,8 @@ def _habit(found: tuple[FloatArray, list[tuple[int, float]]]) -> tuple[int, floa
     if len(clear) == len(_lasting(tamed, clear)):
         return None
     edges = [0, *(place for place, _ in clear), len(tamed)]
-    medians = [float(np.median(tamed[low:high])) for low, high in itertools.pairwise(edges)]
-    return len(clear), math.exp(float(np.median(np.abs(np.diff(medians)))))
+    medians = [float(medians_of(tamed[low:high])) for low, high in itertools.pairwise(edges)]
+    return len(clear), math.exp(float(medians_of(np.abs(np.diff(medians)))))
 
 
 def describe_step(
@@ -224,7 +224,7 @@ def describe_step(
     if min(place - low, high - place) < SHORTEST:
         return None
     logs = np.log(values)
-    (tamed,) = tame(logs[None] - np.median(logs))
+    (tamed,) = tame(logs[None] - medians_of(logs))
     return _describe_one(values, tamed, (low, place, high), chance)
 
 
@@ -276,7 +276,7 @@ def _best_step(logs: FloatArray) -> tuple[int, float, float, float, float] | Non
     ]
     if not places:
         return None
-    sd = max(_SD_PER_MAD * float(np.median(np.abs(np.diff(logs)))) / math.sqrt(2), _LEAST_SD)
+    sd = max(_SD_PER_MAD * float(medians_of(np.abs(np.diff(logs)))) / math.sqrt(2), _LEAST_SD)
 
     def scatter(levels: FloatArray | np.float64) -> FloatArray:
         off = np.minimum(np.abs(logs - levels), _MOST_OFF * sd).sum(axis=-1) + len(logs) * _LEAST_SD
@@ -288,7 +288,7 @@ def _best_step(logs: FloatArray) -> tuple[int, float, float, float, float] | Non
     off = scatter(np.where(is_before, before[:, None], after[:, None]))
     best = int(off.argmin())
     change = float(after[best] - before[best])
-    clarity = len(logs) * math.log(float(scatter(np.median(logs))) / off[best])
+    clarity = len(logs) * math.log(float(scatter(medians_of(logs))) / off[best])
     return places[best], change, abs(change), abs(change) / sd, clarity
 
 
@@ -314,7 +314,7 @@ def two_levels(levels: Sequence[float] | FloatArray) -> tuple[int, float] | None
     cut = int(cuts[(sums**2 / cuts + sums**2 / (len(logs) - cuts)).argmax()])
     lower, upper = ordered[:cut], ordered[cut:]
     sd = max(math.sqrt((lower.var() * cut + upper.var() * len(upper)) / len(logs)), _LEAST_SD)
-    apart = float(np.median(upper) - np.median(lower))
+    apart = float(medians_of(upper) - medians_of(lower))
     switches = int(np.count_nonzero(np.diff(logs - logs.mean() > (lower[-1] + upper[0]) / 2)))
     by_chance = 2 * cut * len(upper) / len(logs)
     alternates = switches >= max(_FEWEST_SWITCHES, by_chance / 2)
@@ -333,20 +333,20 @@ def weekly(
     width = 2 * _WEEKDAYS + 1
     starts = np.clip(np.arange(len(logs)) - _WEEKDAYS, 0, len(logs) - width)
     off = logs - _moving_medians(logs, width)[starts]
-    medians = {int(day): float(np.median(off[days == day])) for day in np.unique(days)}
+    medians = {int(day): float(medians_of(off[days == day])) for day in np.unique(days)}
     middle = (min(medians.values()) + max(medians.values())) / 2
     slow = tuple(day for day, median in medians.items() if median > middle)
     is_slow = np.isin(days, slow)
     if min(np.count_nonzero(is_slow), np.count_nonzero(~is_slow)) < _FEWEST_LIKELY:
         return None
-    apart = float(np.median(off[is_slow]) - np.median(off[~is_slow]))
+    apart = float(medians_of(off[is_slow]) - medians_of(off[~is_slow]))
     sd = _SD_PER_MAD * float(
-        np.median(np.abs(off - np.where(is_slow, apart, 0.0) - np.median(off[~is_slow])))
+        medians_of(np.abs(off - np.where(is_slow, apart, 0.0) - medians_of(off[~is_slow])))
     )
     if apart < max(_PROBABLE[0], _PROBABLE[1] * sd):
         return None
     # The days explain more than they would if the runs were shuffled.
-    clipped = np.clip(off - np.median(off), -apart, apart)
+    clipped = np.clip(off - medians_of(off), -apart, apart)
     shares = (days[:, None] == np.arange(_WEEKDAYS)) / np.maximum(
         np.bincount(days, minlength=_WEEKDAYS), 1
     ) ** 0.5
@@ -377,8 +377,8 @@ def tame(logs: FloatArray) -> FloatArray:
     lines = medians[:, starts] + slopes[:, starts] * (index - starts - wide // 2)
     around = medians[:, starts[0]]
     beside = lines[:, [0, 1, 2, 0, 0]]
-    beside[:, 3, :_FEW_NEIGHBOURS] = _medians(logs[:, :_FEW_NEIGHBOURS])[:, None]
-    beside[:, 4, -_FEW_NEIGHBOURS:] = _medians(logs[:, -_FEW_NEIGHBOURS:])[:, None]
+    beside[:, 3, :_FEW_NEIGHBOURS] = medians_of(logs[:, :_FEW_NEIGHBOURS])[:, None]
+    beside[:, 4, -_FEW_NEIGHBOURS:] = medians_of(logs[:, -_FEW_NEIGHBOURS:])[:, None]
     off = np.abs(logs[:, None] - beside).argmin(axis=1)
     nearest = np.take_along_axis(beside, off[:, None], axis=1)[:, 0]
     by_differences = _local_medians(np.abs(np.diff(logs)), runs) / math.sqrt(2)
@@ -390,7 +390,7 @@ def tame(logs: FloatArray) -> FloatArray:
     return np.asarray(nearest + np.sign(logs - nearest) * kept * sd)
 
 
-def _medians(values: FloatArray) -> FloatArray:
+def medians_of(values: FloatArray) -> FloatArray:
     """Return the medians along the last axis, as ``np.median`` does in twice the time."""
     middles = [(values.shape[-1] - 1) // 2, values.shape[-1] // 2]
     ordered = np.partition(values, middles, axis=-1)
@@ -398,15 +398,15 @@ def _medians(values: FloatArray) -> FloatArray:
 
 
 def _moving_medians(values: FloatArray, width: int) -> FloatArray:
-    return _medians(np.lib.stride_tricks.sliding_window_view(values, width, axis=-1))
+    return medians_of(np.lib.stride_tricks.sliding_window_view(values, width, axis=-1))
 
 
 def _local_medians(values: FloatArray, runs: int) -> FloatArray:
     last = values.shape[1] - _SCALE_RUNS
     if last <= 0:
-        return _medians(values)[:, None]
+        return medians_of(values)[:, None]
     starts = np.unique(np.append(np.arange(0, last, _SCALE_EVERY), last))
-    medians = _medians(np.lib.stride_tricks.sliding_window_view(values, _SCALE_RUNS, axis=1)[:, starts])
+    medians = medians_of(np.lib.stride_tricks.sliding_window_view(values, _SCALE_RUNS, axis=1)[:, starts])
     middles = starts + _SCALE_RUNS // 2
     return np.array([np.interp(np.arange(runs), middles, one) for one in medians])
 
@@ -415,24 +415,23 @@ def _local_medians(values: FloatArray, runs: int) -> FloatArray:
 class _Drifts:
     """The models of windows of ``length`` runs, for each kind and strength of the drift.
 
-    ``weights`` takes a window to what its runs are off the level, weighted (strengths x runs numbers), and
-    ``step_weights`` to the step at each place in standard errors of unit noise, which ``errors`` holds.
+    ``weights`` takes a window to the sums of what its runs from a place on are off the level, weighted
+    (strengths x places numbers). These times ``errors``, standard errors of unit noise, are the step there.
     A window is the likelier, the smaller its sum of squares is times ``penalties``, which become
     ``doubted_penalties`` where there is a step (see ``_WALKS``).
     """
 
     length: int
     weights: FloatArray
-    step_weights: FloatArray
     errors: FloatArray
     penalties: FloatArray
     doubted_penalties: FloatArray
 
     def fit(self, windows: FloatArray, shortest: int = SHORTEST) -> tuple[FloatArray, FloatArray]:
-        off = (windows @ self.weights).reshape(len(windows), -1, self.length)
-        squares = (off @ windows[:, :, None])[:, :, 0] + self.least
-        steps = (windows @ self.step_weights).reshape(len(windows), -1, self.length - 1)
-        return np.asarray(squares), steps[:, :, shortest - 1 : self.length - shortest]
+        sums = (windows @ self.weights).reshape(len(windows), -1, self.length - 1)
+        squares = (sums @ np.diff(windows)[:, :, None])[:, :, 0] + self.least
+        places = slice(shortest - 1, self.length - shortest)
+        return np.asarray(squares), sums[:, :, places] * self.errors[:, places]
 
     def clarity(self, squares: FloatArray, steps: FloatArray) -> FloatArray:
         left = np.maximum(squares[:, :, None] - np.square(steps), self.least)
@@ -455,22 +454,21 @@ def _drifts(length: int) -> _Drifts:
         *((walk**2 * earlier, doubt) for walk, doubt in _WALKS),
         *((bend**2 * earlier**2 * (3 * later - earlier) / 6 + line, 0.0) for bend in _BENDS),
     ]
-    within, of_steps, errors, logs = [], [], [], []
+    weights, errors, logs = [], [], []
     for drift, _ in drifts:
         covariance = np.eye(length) + drift
         precision = np.linalg.inv(covariance)
         sums = precision.sum(axis=0)
-        within.append(precision - np.outer(sums, sums) / sums.sum())
-        # All weights add up to nothing, so that those from a place on are those before it.
-        before = within[-1].cumsum(axis=1)[:, :-1]
+        within = precision - np.outer(sums, sums) / sums.sum()
+        # All of them add up to nothing, so that those from a place on are those before it.
+        before = within.cumsum(axis=1)[:, :-1]
+        weights.append(-before)
         errors.append(1 / np.sqrt(before.cumsum(axis=0).diagonal()))
-        of_steps.append(-before * errors[-1])
         logs.append(np.linalg.slogdet(covariance)[1] + math.log(sums.sum()))
     doubts = np.array([doubt for _, doubt in drifts]) + (_DOUBT_OF_FEW if length < _FEW_RUNS else 0.0)
     return _Drifts(
         length=length,
-        weights=np.concatenate(within).T,
-        step_weights=np.concatenate(of_steps, axis=1),
+        weights=np.concatenate(weights, axis=1),
         errors=np.array(errors),
         penalties=np.exp(np.array(logs) / (length - 1)),
         doubted_penalties=np.exp((np.array(logs) + doubts) / (length - 1)),
@@ -575,8 +573,8 @@ def _pruned(logs: FloatArray, places: Sequence[int], threshold: float) -> list[t
 def _lasting(logs: FloatArray, found: list[tuple[int, float]]) -> list[tuple[int, float]]:
     """Leave out the changes of a level that keeps coming back, up to one after which it does not."""
     edges = [0, *(place for place, _ in found), len(logs)]
-    levels = np.array([np.median(logs[low:high]) for low, high in itertools.pairwise(edges)])
-    least = np.median(np.abs(np.diff(levels))) / 2 if found else 0.0
+    levels = np.array([medians_of(logs[low:high]) for low, high in itertools.pairwise(edges)])
+    least = medians_of(np.abs(np.diff(levels))) / 2 if found else 0.0
     lasting = [
         at
         for at in range(1, len(levels))
@@ -615,7 +613,7 @@ def _describe_one(values: FloatArray, logs: FloatArray, edges: tuple[int, int, i
     low, place, high = edges
     change, least, most = _interval(logs, low, place, high)
     # Outliers stand at the level of their neighbours here too, so that the levels differ by the ratio.
-    kept = np.exp(logs + np.median(np.log(values)))
+    kept = np.exp(logs + medians_of(np.log(values)))
     return Step(
         place=place,
         before=_stretch(kept[low:place]),
@@ -787,13 +785,13 @@ def _followed(off: FloatArray, factor: FloatArray) -> tuple[FloatArray, float]:
     if len(off) < 2 or 2 * len(known) < len(off):  # noqa: PLR2004 (a run alone has not moved)
         return np.zeros(len(off)), 0.0
     whole = np.interp(np.arange(len(off)), known, factor[known])
-    whole -= np.median(whole)
+    whole -= medians_of(whole)
     return whole, _slope(off, whole)
 
 
 def _slope(off: FloatArray, factor: FloatArray) -> float:
     moves, follows = (np.concatenate([one[lag:] - one[:-lag] for lag in _APART]) for one in (factor, off))
-    moved = np.abs(moves) > _MOVED * np.median(np.abs(np.diff(factor)))
+    moved = np.abs(moves) > _MOVED * medians_of(np.abs(np.diff(factor)))
     if not moved.any():
         return 0.0
     weights = np.abs(moves[moved])

@@ -17,7 +17,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from perfkit.stats.change_points import SHORTEST, FloatArray
+from perfkit.stats.change_points import SHORTEST, FloatArray, medians_of
 from perfkit.stats.interval import student_quantile
 
 # Fewer runs than a step needs cannot show a drift either.
@@ -68,7 +68,7 @@ def find_drift(
     values = np.log(np.asarray(levels, dtype=np.float64))
     if len(values) < FEWEST:
         return None
-    rise = float(np.median(values[-_ENDS:]) - np.median(values[:_ENDS]))
+    rise = float(medians_of(values[-_ENDS:]) - medians_of(values[:_ENDS]))
     if rise <= math.log1p(least):
         return None
     points, kept = _blocks(values, environments)
@@ -88,8 +88,8 @@ def visible_rise(levels: Sequence[float] | FloatArray) -> float | None:
     values = np.log(np.asarray(levels, dtype=np.float64))
     if len(values) < FEWEST:
         return None
-    scatter = _SD_PER_MAD * float(np.median(np.abs(np.diff(values)))) / math.sqrt(2)
-    rise = float(np.median(values[-SHORTEST:]) - np.median(values[:SHORTEST]))
+    scatter = _SD_PER_MAD * float(medians_of(np.abs(np.diff(values)))) / math.sqrt(2)
+    rise = float(medians_of(values[-SHORTEST:]) - medians_of(values[:SHORTEST]))
     return math.exp(rise) if rise > max(_VISIBLE, _VISIBLE_SCATTER * scatter) else None
 
 
@@ -99,7 +99,7 @@ def best_place(levels: Sequence[float]) -> int:
     if last <= 0:
         return 0
     beside = np.lib.stride_tricks.sliding_window_view(np.asarray(levels), _ENDS)[: last + 1]
-    return int(np.median(beside, axis=1).argmin())
+    return int(medians_of(beside).argmin())
 
 
 def _blocks(values: FloatArray, environments: Sequence[Hashable]) -> tuple[FloatArray, list[int]]:
@@ -122,10 +122,12 @@ def _codes(names: Sequence[Hashable]) -> tuple[int, ...]:
 def _without_outliers(points: FloatArray) -> FloatArray:
     places = np.arange(len(points))
     first, second = np.triu_indices(len(points), 1)
-    slope = np.median((points[second] - points[first]) / (second - first))
+    slope = medians_of((points[second] - points[first]) / (second - first))
     off = points - slope * places
-    off -= np.median(off)
-    sd = _SD_PER_MAD * max(np.median(np.abs(off)), np.median(np.abs(np.diff(off))) / math.sqrt(2), _LEAST_SD)
+    off -= medians_of(off)
+    sd = _SD_PER_MAD * max(
+        float(medians_of(np.abs(off))), float(medians_of(np.abs(np.diff(off)))) / math.sqrt(2), _LEAST_SD
+    )
     return np.asarray(slope * places + np.clip(off, -_OUTLIER * sd, _OUTLIER * sd))
 
 
