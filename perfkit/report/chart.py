@@ -320,10 +320,7 @@ class ShownTrend:
         """Return the runs, or as many groups of neighbours as have room."""
         import numpy as np
 
-        count = len(self.levels)
-        columns = min(count, most)
-        edges = np.array([round(number * count / columns) for number in range(columns + 1)])
-        begins, ends = edges[:-1], edges[1:]
+        begins, ends = _groups(len(self.levels), most)
         levels, lows, highs = self.bands
         return _Columns(
             places=(begins + ends - 1) / 2,
@@ -331,6 +328,16 @@ class ShownTrend:
             lows=np.minimum.reduceat(lows, begins),
             highs=np.maximum.reduceat(highs, begins),
         )
+
+
+@functools.lru_cache(maxsize=16)
+def _groups(count: int, most: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return where each of at most so many groups of neighbours begins and ends."""
+    import numpy as np
+
+    columns = min(count, most)
+    edges = np.array([round(number * count / columns) for number in range(columns + 1)])
+    return edges[:-1], edges[1:]
 
 
 def sparkline(shown: ShownTrend) -> Sparkline:

@@ -945,9 +945,10 @@ def _value(value: float | None) -> float | None:
 
 def _values(values: Sequence[float | None]) -> _Json:
     """Return numbers for a script, as ``_value`` does."""
-    known = [value for value in values if value is not None]
+    is_whole = None not in values
+    known = cast("Sequence[float]", values) if is_whole else [one for one in values if one is not None]
     if known and min(known) > -_FEW_DIGITS and max(known) < _FEW_DIGITS:
-        whole = values if len(known) == len(values) else [math.nan if one is None else one for one in values]
+        whole = known if is_whole else [math.nan if one is None else one for one in values]
         # All at once: there are millions.
         text = ("%.6g," * len(whole)) % (*whole,)
         return _Json(f"[{text[:-1].replace('nan', 'null')}]")
