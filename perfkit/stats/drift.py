@@ -176,13 +176,16 @@ def _models(count: int, sessions: tuple[int, ...], environments: tuple[int, ...]
         within.append(precision - weighted @ np.linalg.solve(inner, weighted.T))
         logs.append(np.linalg.slogdet(covariance)[1] + np.linalg.slogdet(inner)[1])
     freedom = count - levels.shape[1]
-    parts = [
-        np.clip((time - start) / length, 0.0, 1.0)
-        for length in _RISES
-        for start in range(count - length)
-        if min(start + length / 2, count - 1 - start - length / 2) >= SHORTEST
-    ]
-    rises = np.array([*parts, time / (count - 1)])
+    spans = np.array(
+        [
+            (start, length)
+            for length in _RISES
+            for start in range(count - length)
+            if min(start + length / 2, count - 1 - start - length / 2) >= SHORTEST
+        ]
+    ).reshape(-1, 2)
+    parts = np.clip((time - spans[:, :1]) / spans[:, 1:], 0.0, 1.0)
+    rises = np.vstack([parts, time / (count - 1)])
     # A rise from one environment to the next is theirs.
     beside = (rises @ levels / levels.sum(axis=0)) @ levels.T
     rises = rises[
