@@ -276,10 +276,7 @@ def _why_none(sides: OpenSides) -> str:
             f"the settings of pytest leave out {listed(having, _MOST_NAMED)}, which would have some; name"
             f" one: --benchmarks {shlex.quote(having[0])}"
         )
-    return (
-        "name their path with --benchmarks, widen --select, or write a test that uses pytest-benchmark's"
-        " `benchmark` fixture"
-    )
+    return "name their path with --benchmarks, widen --select, or make some from the tests: perfkit init"
 
 
 def _pattern(file: str) -> str:

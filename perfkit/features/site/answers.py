@@ -22,6 +22,7 @@ Commits = Mapping[str, CommitFacts]
 # What an environment changed of is named by so many facts.
 _MOST_FACTS = 3
 _FIRST_WORDS = {"pattern": "Not lastingly", "maybe": "Perhaps", "moved": "Yes, with the machine"}
+_WAIT = "Wait for more runs, as `pytest --benchmark-autosave` makes them"
 _BY_TURNS = "Measure both commits by turns, which names the line that got slower:"
 _IN_ONE_ENVIRONMENT = "To see whether the code has a part in it, measure both commits in one environment:"
 
@@ -113,7 +114,8 @@ def answer_of(series: Series, state: State, commits: Commits, *, selection: str,
         )
     elif state.kind == "few":
         found = Answer(
-            changed=f"Not known yet: it has {len(series.last[0])} of the {RUNS_TO_JUDGE} runs that it takes.",
+            changed=f"Not known yet: {RUNS_TO_JUDGE} runs are needed to find lasting changes, and it has"
+            f" {len(series.last[0])}.",
             to_do="Measure commits of the past:",
             command=more_runs(commits, selection),
         )
@@ -159,7 +161,7 @@ def _of_newest(series: Series, beyond: str, selection: str) -> Answer:
     runs = counted(len(trend), "run")
     return Answer(
         changed=f"Not lastingly in {runs}, but the newest run is {beyond} than the one before.",
-        to_do="Wait for more runs, or decide it now:" if before else "Wait for more runs.",
+        to_do=f"{_WAIT}, or decide it now:" if before else f"{_WAIT}.",
         command=_gate(before, newest, selection) if before else None,
     )
 
@@ -185,7 +187,7 @@ def _of_kind(series: Series, state: State, commits: Commits, words: str, selecti
             return Answer(changed=f"{changed}{because}", to_do="Nothing: no commit did it.")
         return Answer(
             changed=changed,
-            to_do="Wait for more runs, or decide it now:",
+            to_do=f"{_WAIT}, or decide it now:",
             command=_gate(rise.since, rise.until, selection),
         )
     if state.kind == "moved":
@@ -205,7 +207,7 @@ def _of_steady(series: Series, commits: Commits) -> Answer:
         runs = f"{border.runs_after} of the {needed} runs that it takes"
         return Answer(
             changed=f"Not known since the environment changed ({runs}); steady before that.",
-            to_do="Wait for more runs.",
+            to_do=f"{_WAIT}.",
         )
     since = wording.commit_date(series.trends[series.order[0][0]].commits[series.order[0][1]], commits)
     return Answer(

@@ -409,7 +409,7 @@ def _rule(report: Report, causes: Sequence[Comparison]) -> str:
 
 def _left_to_ci(report: Report) -> str:
     undecided = isinstance(report, GateReport) and report.exit_code == EXIT_INCONCLUSIVE
-    return "CI fails until the rest is decided." if undecided else ""
+    return "In CI an undecided gate fails." if undecided else ""
 
 
 def _decision(report: Report) -> str:
@@ -588,10 +588,10 @@ def _in_typical_calls(causes: Sequence[Comparison], names: Names) -> str:
     which = f"{len(typical)} of {len(causes)} benchmarks are" if len(causes) > 1 else "It is"
     name = "" if len(causes) == 1 else f" ({_name(most, names)})"
     limit = wording.upper_text(most.other)
-    mean = "may have changed by any amount" if limit == wording.UNKNOWN else f"may be up to {limit} slower"
+    change = "not known" if limit == wording.UNKNOWN else f"anything up to {limit}"
     return (
-        f"{which} judged by the lower quartile of the calls: rare slow ones make the mean noisy, which"
-        f" {mean}{name}."
+        f"{which} judged by the lower-quartile call, since rare slow calls make the mean too noisy to"
+        f" judge{name}: its change is {change}."
     )
 
 
