@@ -123,13 +123,19 @@ def test_files_without_benchmarks_are_not_traced(
         launcher.trace_imports(trees.roots)
         launcher.survey()
         traces = trace_sides(launcher, nodes("test_it"), trees.roots, seconds=20, limit_s=20)
-        launch(launcher)
+        record = launch(launcher)
 
+    assert () == record.failures
+    assert nodes("test_it") == [*traces["base"].ran]
     assert f"benchmarks/{name}" not in {file for file, _, _ in traces["head"].imported.codes}
     # Where it is foreseen, the process that lists the benchmarks does not trace, and serves the launches.
-    imported, launched = output(trees, "imported"), output(trees, "launched")
+    # Tracing has imported nothing once more.
+    imported, (*traced, timed) = output(trees, "imported"), output(trees, "launched")
     assert expected == [one["traced"] for one in imported]
-    assert imported[expected.index(False)]["pid"] == launched[-1]["parent"]
+    assert imported[expected.index(False)]["pid"] == timed["parent"]
+    assert not timed["traced"]
+    assert traced
+    assert [True] * len(traced) == [one["traced"] for one in traced]
 
 
 def test_groups_are_as_large_as_their_cost_allows(trees: TwoTrees, shared: Launcher) -> None:
