@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
@@ -71,10 +72,14 @@ def _doubts(gain: Gain, folder: Path) -> list[Doubt]:
     )
     unasked = CountedSides(counts={}, failures=(), reports={}, later=frozenset({gain.node}))
     with _launched(gain, folder) as launcher:
+        base_s, head_s = math.inf, math.inf
         # Other work on the machine may hide a gain in one launch.
-        timings = [_launch(launcher, gain.node).timings[gain.node] for _ in range(3)]
-        base_s = min(statistics.median(one.base_s) for one in timings)
-        head_s = min(statistics.median(one.head_s) for one in timings)
+        for _ in range(3):
+            timing = _launch(launcher, gain.node).timings[gain.node]
+            base_s = min(base_s, statistics.median(timing.base_s))
+            head_s = min(head_s, statistics.median(timing.head_s))
+            if head_s < 0.9 * base_s:
+                break
         assert head_s < 0.9 * base_s
         imports = take_imports(launcher, gain.node.partition("::")[0], time.monotonic() + 60.0)
         others = compare_calls(unasked, {gain.node: one}, launcher)[gain.node].result == "same"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -58,15 +58,18 @@ def _decide(change: Change, folder: Path, launcher: Launcher, *, variants: int =
     return decide(nodes, traces, sort_changed(differing_files(*roots.values()), read))
 
 
-# All of them take a minute: one of three is tried at every push.
 _EVERY = {**HIDDEN, **MORE_HIDDEN}
-_TRIED = [
-    name if number % 3 == 0 else pytest.param(name, marks=pytest.mark.slow)
-    for number, name in enumerate(_EVERY)
-]
 
 
-@pytest.mark.parametrize("name", _TRIED)
+def _tried(names: Iterable[str], one_of: int) -> list[object]:
+    """Return parameters of which some are tried at every push: all of them take minutes."""
+    return [
+        pytest.param(name, marks=[pytest.mark.slow] * (number % one_of > 0))
+        for number, name in enumerate(names)
+    ]
+
+
+@pytest.mark.parametrize("name", _tried(_EVERY, 8))
 def test_a_hidden_change_affects_the_benchmark(name: str, tmp_path: Path, launcher: Launcher) -> None:
     """Nothing that may run differently is called the same code."""
     decision = _decide(_EVERY[name], tmp_path, launcher)
@@ -74,7 +77,7 @@ def test_a_hidden_change_affects_the_benchmark(name: str, tmp_path: Path, launch
     assert {} == dict(decision.same)
 
 
-@pytest.mark.parametrize("name", HARMLESS)
+@pytest.mark.parametrize("name", _tried(HARMLESS, 2))
 def test_a_harmless_change_affects_nothing(name: str, tmp_path: Path, launcher: Launcher) -> None:
     """Comments, documents and code that nothing runs need no timing."""
     decision = _decide(HARMLESS[name], tmp_path, launcher)
