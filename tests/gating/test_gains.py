@@ -122,16 +122,11 @@ def test_a_gain_that_is_none_is_named(name: str, tmp_path: Path) -> None:
 
 
 APP = """
-import functools
 import os
 
 {memo}def ask():
     os.environ.get('{asked}')
     return sum(n * n for n in range(9000))
-
-
-{keeps}def fib(number):
-    return number if number < 2 else fib(number - 1) + fib(number - 2)
 
 
 def work(numbers):
@@ -145,7 +140,7 @@ def index(numbers):
     {put}return len(numbers)
 """
 BENCHES = """
-from app import ask, fib, index, work
+from app import ask, index, work
 
 DATA = [float(number) for number in range(20_000)]
 
@@ -156,10 +151,6 @@ def test_work(benchmark):
 
 def test_ask(benchmark):
     benchmark.pedantic(ask, rounds=30)
-
-
-def test_fib(benchmark):
-    benchmark(fib, 12)
 
 
 def test_index(benchmark):
@@ -174,8 +165,8 @@ def test_doubts_are_in_the_report_and_in_the_ledger(tmp_path: Path) -> None:
     """
     key = "return MEMO.get(id(numbers)) or _kept(numbers)\n    "
     put = "INDEX.update({number: number * number for number in numbers})\n    "
-    base = APP.format(memo="", key="", asked="HOME", keeps="", put=put)
-    head = APP.format(memo=_MEMO, key=key, asked="CI", keeps="@functools.cache\n", put="")
+    base = APP.format(memo="", key="", asked="HOME", put=put)
+    head = APP.format(memo=_MEMO, key=key, asked="CI", put="")
     project = git_project(
         tmp_path, {"pyproject.toml": TRACED, "app.py": base, "benchmarks/test_app.py": BENCHES}
     )
@@ -188,7 +179,6 @@ def test_doubts_are_in_the_report_and_in_the_ledger(tmp_path: Path) -> None:
     assert kinds == {
         "test_work": ["cache"],
         "test_ask": ["notices measuring"],
-        "test_fib": ["cache"],
         "test_index": ["outside the clock"],
     }
     assert "IMPROVED" == gated.verdicts["test_work"]

@@ -272,34 +272,19 @@ def test_a_fork_server_that_died_between_launches_is_replaced(trees: TwoTrees) -
     assert 2 == launcher.group
 
 
-@pytest.fixture
-def deadly(trees: TwoTrees, tmp_path: Path) -> tuple[Path, Launcher]:
-    """Return the flag of a module that kills fork servers, and a launcher whose servers have imported it."""
+def test_a_fork_server_that_dies_in_a_fork_is_replaced_once(trees: TwoTrees, tmp_path: Path) -> None:
     site, flag = tmp_path / "site", tmp_path / "flag"
     site.mkdir()
     flag.write_text("")
     (site / "deadly.py").write_text(DEADLY.format(flag=str(flag)))
     environment = {**os.environ, "PYTHONPATH": str(site)}
-    return flag, trees.launcher(preload=["deadly"], environment=environment)
-
-
-def test_a_fork_server_that_dies_in_a_fork_is_replaced(
-    trees: TwoTrees, deadly: tuple[Path, Launcher]
-) -> None:
-    flag, launcher = deadly
-    with launcher:
+    with trees.launcher(preload=["deadly"], environment=environment) as launcher:
         launcher.renew()
         flag.write_text("x")
         output, _ = visit(trees, launcher, "base")
+        assert ("", 2) == (flag.read_text(), launcher.group)
+        assert output["parent"]
 
-    assert ("", 2) == (flag.read_text(), launcher.group)
-    assert output["parent"]
-
-
-def test_two_fork_servers_that_die_in_a_row_are_reported(deadly: tuple[Path, Launcher]) -> None:
-    flag, launcher = deadly
-    with launcher:
-        launcher.renew()
         flag.write_text("xxx")
         with pytest.raises(NotMeasuredError, match="two in a row were lost") as shown:
             launcher.start("base", nodes=None)

@@ -242,10 +242,14 @@ def test_a_benchmark_that_is_not_collected_again_is_reported(
     assert set(SIDES) == set(record.reports)
 
 
-def test_a_library_that_brings_a_sides_own_code_is_not_preloaded(trees: TwoTrees) -> None:
+def test_a_library_that_brings_a_sides_own_code_is_not_preloaded(trees: TwoTrees, tmp_path: Path) -> None:
     trees.benchmarks(PLAIN)
-    trees.write({"numpy/__init__.py": ""})
-    with trees.launcher(preload=["scipy.linalg"]) as launcher:
+    trees.write({"brought/__init__.py": ""})
+    for name, text in (("brings.py", "import brought\n"), ("brought.py", "")):
+        (tmp_path / "site").mkdir(exist_ok=True)
+        (tmp_path / "site" / name).write_text(text)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    with trees.launcher(preload=["brings"], environment=environment) as launcher:
         listed = launcher.survey()
 
         assert launcher.serves
