@@ -1,4 +1,4 @@
-"""Runs Python programs in processes forked from one that has imported torch and perfkit, and used neither.
+"""Runs Python programs in processes forked from one that has imported torch and perfkit.
 
 They are spared the imports, which take most programs longer than all that they do besides.
 """
@@ -18,7 +18,11 @@ from pathlib import Path
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
-    ["pytest", "torch", "duckdb", "git", "pyarrow.parquet", "perfkit.commands.training", "forked_scripts"]
+    [
+        *("pytest", "duckdb", "git", "pyarrow.parquet", "perfkit.commands.training", "forked_scripts"),
+        # The first optimizer imports it.
+        "torch._dynamo",
+    ]
 )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from counting_code import Own, causes, metric, values
-from forked_scripts import run_script
 
 from perfkit.agent.counters.tensors import TensorWatch
 from perfkit.agent.counters.torch_adapter import innermost_saving_hook
@@ -354,6 +355,4 @@ assert (4.0, 4.0) == counts.counts[0].values, counts
 assert before or "torch._dynamo" not in sys.modules
 """
 
-    done = run_script(script)
-
-    assert 0 == done.returncode, done.stderr
+    subprocess.run([sys.executable, "-c", script], check=True)
