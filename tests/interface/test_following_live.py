@@ -88,7 +88,7 @@ def _on_terminal(*arguments: str) -> str:
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
     name = os.ttyname(end)
     script = start_script(LOOP, *arguments, out=name, err=name)
-    parts = []
+    parts: list[bytes] = []
     # Only now is it the last one that holds the terminal.
     while b"begun" not in b"".join(parts):
         parts.append(os.read(terminal, 1 << 16))
