@@ -94,31 +94,15 @@ def test_launches_are_forked_after_the_import(trees: TwoTrees, shared: Launcher)
     assert [0, 0, 0] == [one["calls"] for one in launched]
 
 
-def test_launches_are_no_forks_of_what_traced_the_import(trees: TwoTrees, shared: Launcher) -> None:
-    with trees.borrow(shared) as launcher:
-        launcher.trace_imports(trees.roots)
-        launcher.survey()
-        traces = trace_sides(launcher, nodes("test_it"), trees.roots, seconds=20, limit_s=20)
-        record = launch(launcher)
-
-    assert () == record.failures
-    assert nodes("test_it") == [*traces["base"].ran]
-    # Tracing has imported nothing once more.
-    (listed, served), (*traced, timed) = output(trees, "imported"), output(trees, "launched")
-    assert served["pid"] == timed["parent"]
-    assert [True, False, False] == [one["traced"] for one in (listed, served, timed)]
-    assert [True] * len(traced) == [one["traced"] for one in traced]
-    assert traced
-
-
 @pytest.mark.parametrize(
-    ("name", "expected"), [("test_plain.py", [False, True]), ("bench_plain.py", [True, True, False])]
+    ("name", "expected"),
+    [(None, [True, False]), ("test_plain.py", [False, True]), ("bench_plain.py", [True, True, False])],
 )
-def test_files_without_benchmarks_are_not_traced(
-    trees: TwoTrees, shared: Launcher, name: str, expected: list[bool]
+def test_launches_are_no_forks_of_what_traced_the_import_of_benchmarks(
+    trees: TwoTrees, shared: Launcher, name: str | None, expected: list[bool]
 ) -> None:
-    for root in trees.roots.values():
-        (root / "benchmarks" / name).write_text("def test_plain(): pass\n")
+    if name is not None:
+        trees.write({f"benchmarks/{name}": "def test_plain(): pass\n"})
     with trees.borrow(shared) as launcher:
         launcher.trace_imports(trees.roots)
         launcher.survey()
