@@ -142,7 +142,7 @@ def index(numbers):
 BENCHES = """
 from app import ask, index, work
 
-DATA = [float(number) for number in range(20_000)]
+DATA = [float(number) for number in range(4_000)]
 
 
 def test_work(benchmark):
