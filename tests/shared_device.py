@@ -51,7 +51,7 @@ def work():
     global calls, now_s
     cold_s = COLD_S[calls] if calls < len(COLD_S) else 0.0
     calls += 1
-    factor = 1.5 if os.environ.get("FAKE_DISTURBS") and others() else 1.0
+    factor = 1.5 if (PLACE / "disturbs").exists() and others() else 1.0
     now_s += cold_s + 0.001 * factor
 
 torch.fakedev = types.SimpleNamespace(

@@ -26,17 +26,19 @@ ROWS_OF_A_TASK = 3
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster(tmp_path_factory.mktemp("cluster"), workers=2) as made:
-        made.wait_for_workers(2)
+def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster(tmp_path_factory.mktemp("cluster"), workers=0) as made:
         yield made
 
 
-@pytest.fixture(scope="module")
-def lonely(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Return a scheduler without workers."""
-    with cluster(tmp_path_factory.mktemp("lonely"), workers=0) as made:
-        yield made
+@pytest.fixture
+def shared(one_cluster: Cluster) -> Cluster:
+    """Return the cluster with two workers, also after a test that ended one."""
+    if missing := 2 - len(one_cluster.workers):
+        for _ in range(missing):
+            one_cluster.start_worker()
+        one_cluster.wait_for_workers(2)
+    return one_cluster
 
 
 def _expected(count: int, seconds: float = 0) -> list[tuple[str, str, str]]:
@@ -47,85 +49,74 @@ def _expected(count: int, seconds: float = 0) -> list[tuple[str, str, str]]:
     )
 
 
-def test_two_workers_file_every_task_once(shared: Cluster, tmp_path: Path) -> None:
-    tasks = simulated_tasks(3, seconds=0)
-    pile = Pile(waiting=tasks, ledger=tmp_path)
+def test_two_workers_file_every_task_once_and_one_that_fails_is_tried_twice(
+    shared: Cluster, tmp_path: Path
+) -> None:
+    pile = Pile(waiting=simulated_tasks(3, seconds=0, fails=[2]), ledger=tmp_path)
 
     with DaskEngine(shared.url) as engine:
         classes = engine.classes()
         engine.perform(pile)
 
     assert (own_class(),) == classes
-    assert [] == pile.failures
-    assert _expected(3) == recorded(tmp_path)
+    assert 4 == pile.given
+    assert ["2: it was set to fail"] == pile.failures
+    assert _expected(2) == recorded(tmp_path)
 
 
-def test_a_task_that_fails_is_tried_twice_and_reported(shared: Cluster, tmp_path: Path) -> None:
+UNFIT: list[tuple[str | None, str, str]] = [
+    (None, "", "it has no resource measure; start it with --resources measure=1"),
+    ("measure=1", "import sys; sys.modules['perfkit'] = None", "it has no perfkit"),
+    (
+        "measure=1",
+        "from perfkit.features.cluster import worker; worker.own_version = lambda: '0.0.1'",
+        "it has perfkit 0.0.1, and this command has",
+    ),
+]
+
+
+def test_workers_that_are_not_fit_are_refused_in_words(shared: Cluster) -> None:
     output: list[str] = []
-    pile = Pile(waiting=simulated_tasks(2, seconds=0, fails=[1]), ledger=tmp_path)
+    unfit = [shared.start_worker(resources=resources, program=program) for resources, program, _ in UNFIT]
+    shared.wait_for_workers(2 + len(unfit))
 
-    with DaskEngine(shared.url, log=output.append) as engine:
+    with (
+        DaskEngine(shared.url, log=output.append, wanted=["another machine"]) as engine,
+        pytest.raises(NotMeasuredError) as caught,
+    ):
         engine.classes()
-        engine.perform(pile)
+    for worker in unfit:
+        kill(worker)
+        shared.workers.remove(worker)
 
-    assert 3 == pile.given
-    assert ["1: it was set to fail"] == pile.failures
-    assert 1 == len(pile.filed)
-
-
-def test_an_error_of_this_side_is_none_of_the_scheduler(shared: Cluster, tmp_path: Path) -> None:
-    pile = Pile(waiting=simulated_tasks(1, seconds=0), ledger=tmp_path)
-
-    def leave(_: int) -> None:
-        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-
-    pile.on_done = leave
-    with DaskEngine(shared.url) as engine:
-        engine.classes()
-        with pytest.raises(BrokenPipeError):
-            engine.perform(pile)
-
-
-@pytest.mark.parametrize(
-    ("resources", "program", "reason"),
-    [
-        (None, "", "it has no resource measure; start it with --resources measure=1"),
-        ("measure=1", "import sys; sys.modules['perfkit'] = None", "it has no perfkit"),
-        (
-            "measure=1",
-            "from perfkit.features.cluster import worker; worker.own_version = lambda: '0.0.1'",
-            "it has perfkit 0.0.1, and this command has",
-        ),
-    ],
-)
-def test_a_worker_that_is_not_fit_is_refused_in_words(
-    lonely: Cluster, resources: str | None, program: str, reason: str
-) -> None:
-    worker = lonely.start_worker(resources=resources, program=program)
-
-    with DaskEngine(lonely.url) as engine, pytest.raises(NotMeasuredError) as caught:
-        engine.classes()
-    kill(worker)
-
-    assert reason in str(caught.value)
+    for _, _, reason in UNFIT:
+        assert 1 == sum(f" is refused: {reason}" in line for line in output), output
+    assert "is fit (" in str(caught.value)
     assert "perfkit engine check" in str(caught.value)
 
 
-def test_a_worker_that_is_killed_loses_nothing(shared: Cluster, tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_loses_nothing_nor_does_an_error_of_this_side(
+    shared: Cluster, tmp_path: Path
+) -> None:
     output: list[str] = []
-    pile = Pile(waiting=simulated_tasks(4, seconds=0.2), ledger=tmp_path)
+    pile = Pile(waiting=simulated_tasks(2, seconds=0.2), ledger=tmp_path)
     killer = threading.Thread(target=shared.kill_worker_at_work)
 
+    def leave(filed: int) -> None:
+        if filed == 2:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    pile.on_done = leave
     with DaskEngine(shared.url, log=output.append) as engine:
         engine.classes()
         killer.start()
-        engine.perform(pile)
+        # It is none of the scheduler's.
+        with pytest.raises(BrokenPipeError):
+            engine.perform(pile)
     killer.join()
-    shared.start_worker()
-    shared.wait_for_workers(2)
 
     assert [] == pile.failures
-    assert _expected(4, 0.2) == recorded(tmp_path)
+    assert _expected(2, 0.2) == recorded(tmp_path)
     assert any("is lost; its task is done anew" in line for line in output), output
 
 

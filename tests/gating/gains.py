@@ -160,7 +160,6 @@ _EPOCH = _BENCH.replace(
 FAKE: dict[str, Gain] = {
     "by id": Gain(
         doubt="cache",
-        slow=False,
         before="MEMO = {}",
         head="""
 def work(numbers):
@@ -380,7 +379,6 @@ def close(numbers):
     ),
     "lazy number": Gain(
         doubt="outside the clock",
-        slow=False,
         head="""
 class Lazy:
     def __init__(self, numbers):

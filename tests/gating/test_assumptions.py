@@ -46,7 +46,10 @@ def _stated(logs: FloatArray, *, first_is_faster: float = 0.0, groups: int = 1) 
     return list(doubts(pairs, estimate(pairs, POLICY)))
 
 
-@pytest.mark.parametrize("model", [normal(0.01), student(3, 0.01)], ids=["normal", "3 degrees"])
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(normal(0.01), marks=pytest.mark.slow, id="normal"), pytest.param(student(3, 0.01), id="3")],
+)
 def test_what_holds_is_hardly_ever_doubted(model: Model) -> None:
     doubted = sum(bool(_stated(logs)) for logs in _drawn(model))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
@@ -71,10 +72,14 @@ def _doubts(gain: Gain, folder: Path) -> list[Doubt]:
     )
     unasked = CountedSides(counts={}, failures=(), reports={}, later=frozenset({gain.node}))
     with _launched(gain, folder) as launcher:
+        base_s, head_s = math.inf, math.inf
         # Other work on the machine may hide a gain in one launch.
-        timings = [_launch(launcher, gain.node).timings[gain.node] for _ in range(3)]
-        base_s = min(statistics.median(one.base_s) for one in timings)
-        head_s = min(statistics.median(one.head_s) for one in timings)
+        for _ in range(3):
+            timing = _launch(launcher, gain.node).timings[gain.node]
+            base_s = min(base_s, statistics.median(timing.base_s))
+            head_s = min(head_s, statistics.median(timing.head_s))
+            if head_s < 0.9 * base_s:
+                break
         assert head_s < 0.9 * base_s
         imports = take_imports(launcher, gain.node.partition("::")[0], time.monotonic() + 60.0)
         others = compare_calls(unasked, {gain.node: one}, launcher)[gain.node].result == "same"
@@ -117,16 +122,11 @@ def test_a_gain_that_is_none_is_named(name: str, tmp_path: Path) -> None:
 
 
 APP = """
-import functools
 import os
 
 {memo}def ask():
     os.environ.get('{asked}')
     return sum(n * n for n in range(9000))
-
-
-{keeps}def fib(number):
-    return number if number < 2 else fib(number - 1) + fib(number - 2)
 
 
 def work(numbers):
@@ -140,9 +140,9 @@ def index(numbers):
     {put}return len(numbers)
 """
 BENCHES = """
-from app import ask, fib, index, work
+from app import ask, index, work
 
-DATA = [float(number) for number in range(20_000)]
+DATA = [float(number) for number in range(4_000)]
 
 
 def test_work(benchmark):
@@ -151,10 +151,6 @@ def test_work(benchmark):
 
 def test_ask(benchmark):
     benchmark.pedantic(ask, rounds=30)
-
-
-def test_fib(benchmark):
-    benchmark(fib, 12)
 
 
 def test_index(benchmark):
@@ -169,8 +165,8 @@ def test_doubts_are_in_the_report_and_in_the_ledger(tmp_path: Path) -> None:
     """
     key = "return MEMO.get(id(numbers)) or _kept(numbers)\n    "
     put = "INDEX.update({number: number * number for number in numbers})\n    "
-    base = APP.format(memo="", key="", asked="HOME", keeps="", put=put)
-    head = APP.format(memo=_MEMO, key=key, asked="CI", keeps="@functools.cache\n", put="")
+    base = APP.format(memo="", key="", asked="HOME", put=put)
+    head = APP.format(memo=_MEMO, key=key, asked="CI", put="")
     project = git_project(
         tmp_path, {"pyproject.toml": TRACED, "app.py": base, "benchmarks/test_app.py": BENCHES}
     )
@@ -183,7 +179,6 @@ def test_doubts_are_in_the_report_and_in_the_ledger(tmp_path: Path) -> None:
     assert kinds == {
         "test_work": ["cache"],
         "test_ask": ["notices measuring"],
-        "test_fib": ["cache"],
         "test_index": ["outside the clock"],
     }
     assert "IMPROVED" == gated.verdicts["test_work"]

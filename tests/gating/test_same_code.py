@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from two_trees import on_other_trees
 from perfkit.gating.affected import Decision, decide, first_changed_line, sort_changed
 from perfkit.model import SIDES, Side
 from perfkit.repo.files import differing_files
+from perfkit.runner.lockstep import tracing
 from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
 from perfkit.runner.lockstep.tracing import Ran, SideTrace, trace_sides
 
@@ -58,15 +59,18 @@ def _decide(change: Change, folder: Path, launcher: Launcher, *, variants: int =
     return decide(nodes, traces, sort_changed(differing_files(*roots.values()), read))
 
 
-# All of them take a minute: one of three is tried at every push.
 _EVERY = {**HIDDEN, **MORE_HIDDEN}
-_TRIED = [
-    name if number % 3 == 0 else pytest.param(name, marks=pytest.mark.slow)
-    for number, name in enumerate(_EVERY)
-]
 
 
-@pytest.mark.parametrize("name", _TRIED)
+def _tried(names: Iterable[str], one_of: int) -> list[object]:
+    """Return parameters of which some are tried at every push: all of them take minutes."""
+    return [
+        pytest.param(name, marks=[pytest.mark.slow] * (number % one_of > 0))
+        for number, name in enumerate(names)
+    ]
+
+
+@pytest.mark.parametrize("name", _tried(_EVERY, 8))
 def test_a_hidden_change_affects_the_benchmark(name: str, tmp_path: Path, launcher: Launcher) -> None:
     """Nothing that may run differently is called the same code."""
     decision = _decide(_EVERY[name], tmp_path, launcher)
@@ -74,7 +78,7 @@ def test_a_hidden_change_affects_the_benchmark(name: str, tmp_path: Path, launch
     assert {} == dict(decision.same)
 
 
-@pytest.mark.parametrize("name", HARMLESS)
+@pytest.mark.parametrize("name", _tried(HARMLESS, 2))
 def test_a_harmless_change_affects_nothing(name: str, tmp_path: Path, launcher: Launcher) -> None:
     """Comments, documents and code that nothing runs need no timing."""
     decision = _decide(HARMLESS[name], tmp_path, launcher)
@@ -113,10 +117,13 @@ def test_the_first_changed_line_of_a_function_is_a_statement_that_differs(
     assert line == first_changed_line(changed, "app.py", 3)
 
 
-# So many are traced on head alone.
 @pytest.mark.parametrize("name", ["function", "method gone", "comment"])
-def test_many_benchmarks_are_decided_alike(name: str, tmp_path: Path, launcher: Launcher) -> None:
+def test_many_benchmarks_are_decided_alike(
+    name: str, tmp_path: Path, launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What head lacks is not taken to be unused where base was not traced."""
-    decision = _decide({**_EVERY, **HARMLESS}[name], tmp_path, launcher, variants=101)
+    # More are traced on head alone.
+    monkeypatch.setattr(tracing, "_MANY", 4)
+    decision = _decide({**_EVERY, **HARMLESS}[name], tmp_path, launcher, variants=5)
 
-    assert (101 if name in HARMLESS else 0) == len(decision.same)
+    assert (5 if name in HARMLESS else 0) == len(decision.same)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pty
 import re
 import statistics
 import struct
-import subprocess
-import sys
 import termios
 import time
 from pathlib import Path
 
 import pytest
+from forked_scripts import run_script, start_script
 from repositories import Repository
 
 import perfkit
@@ -31,6 +31,7 @@ import perfkit
 from perfkit.commands import training
 
 training._SHOWN_EVERY_S = 0.1
+print("begun")
 bars = "bars" in sys.argv
 if bars:
     from tqdm import tqdm
@@ -85,20 +86,19 @@ def _on_terminal(*arguments: str) -> str:
     """Run a script whose output is a terminal, and return all that was written there."""
     terminal, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
-    with subprocess.Popen(
-        [sys.executable, "-c", LOOP, *arguments], stdin=subprocess.DEVNULL, stdout=end, stderr=end
-    ) as script:
-        os.close(end)
-        parts = []
-        while True:
-            try:
-                parts.append(os.read(terminal, 1 << 16))
-            except OSError:
-                break
-            if not parts[-1]:
-                break
-        os.close(terminal)
-        assert script.wait() == 0
+    name = os.ttyname(end)
+    script = start_script(LOOP, *arguments, out=name, err=name)
+    parts: list[bytes] = []
+    # Only now is it the last one that holds the terminal.
+    while b"begun" not in b"".join(parts):
+        parts.append(os.read(terminal, 1 << 16))
+    os.close(end)
+    with contextlib.suppress(OSError):
+        while parts[-1]:
+            parts.append(os.read(terminal, 1 << 16))
+    os.close(terminal)
+    script.join()
+    assert script.exitcode == 0
     return b"".join(parts).decode()
 
 
@@ -132,7 +132,8 @@ def test_a_terminal_has_a_live_line_that_breaks_neither_output_nor_bars(bars: tu
     steps = [int(one.replace(",", "")) for one in shown]
     assert len(steps) >= 2
     assert sorted(steps) == steps
-    screen = _screen(written)
+    begun, *screen = _screen(written)
+    assert "begun" == begun
     assert not [line for line in screen if "perfkit: step" in line]
     assert [f"over {epoch}" for epoch in (0, 1)] == [line for line in screen if line.startswith("over")]
     begins = ("100%", "over", "100%", "over") if bars else ("loss", "over", "loss", "over")
@@ -149,32 +150,29 @@ def test_bars_that_are_turned_off_turn_off_the_line(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.usefixtures("project")
 def test_without_a_terminal_there_is_no_line() -> None:
-    done = subprocess.run([sys.executable, "-c", LOOP], capture_output=True, text=True, check=True)
+    done = run_script(LOOP)
 
-    assert ["loss 0", "over 0", "loss 1", "over 1"] == done.stdout.splitlines()
+    assert ["begun", "loss 0", "over 0", "loss 1", "over 1"] == done.stdout.splitlines()
     assert 1 == len(done.stderr.splitlines())
 
 
 def _trained_together(slow: int) -> tuple[list[str], str]:
     """Return what rank 0 of two printed, and what is filed of all steps."""
-    port = str(free_port())
+    found = {
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+    }
     ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANKS, str(slow)],
-            stderr=subprocess.PIPE,
-            text=True,
-            env={
-                **os.environ,
-                "RANK": str(rank),
-                "WORLD_SIZE": "2",
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": port,
-            },
+        start_script(
+            RANKS, str(slow), env={**os.environ, **found, "RANK": str(rank)}, out="out", err=f"rank-{rank}"
         )
         for rank in range(2)
     ]
-    lines = [rank.communicate(timeout=240)[1].splitlines() for rank in ranks]
-    assert [0, 0] == [rank.returncode for rank in ranks], lines
+    for rank in ranks:
+        rank.join()
+    lines = [Path(f"rank-{rank}").read_text().splitlines() for rank in range(2)]
+    assert [0, 0] == [rank.exitcode for rank in ranks], lines
     (row,) = [row for row in Ledger(LEDGER).rows() if row.outcome.metric.name == "all_steps"]
     return lines[0], str(row.outcome.message)
 

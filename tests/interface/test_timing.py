@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from forked_commands import run
+from forked_scripts import run_script
 from repositories import Repository
 
 import perfkit
@@ -60,7 +61,7 @@ def _rows(place: Path) -> list[Row]:
 
 
 def _run(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
-    return run([sys.executable, "-c", program], cwd=folder)
+    return run_script(program, cwd=folder)
 
 
 def test_a_program_files_its_times_when_it_ends(project: Path) -> None:
@@ -104,33 +105,22 @@ def test_times_are_read_at_both_ends(project: Path) -> None:
     assert '<perfkit.timed "part": nothing yet>' == repr(part)
 
 
-def test_a_part_that_is_named_again_is_a_row_of_its_own(project: Path) -> None:
-    done = _run(
-        project, "import perfkit\nfor _ in range(2):\n    with perfkit.timed('cell'):\n        pass\n"
-    )
+def test_a_part_that_a_loop_makes_in_each_turn_is_one_row(project: Path) -> None:
+    loop = "for _ in range(400):\n    with perfkit.timed('{0}', warmup={0!r}):\n        sum(range(1000))\n"
+    loops = "".join(loop.format(warmup) for warmup in ("settle", 0, 2)).replace("timed('", "timed('step ")
 
-    first, second = _rows(project / "benchmarks/ledger")
-    assert 0 == done.returncode
-    assert (0, 1) == (first.placement.launch, second.placement.launch)
-    assert {"timed:cell"} == {row.outcome.benchmark.name for row in (first, second)}
+    done = _run(project, f"import perfkit\n{loops}with perfkit.timed('after'):\n    pass\n")
 
-
-@pytest.mark.parametrize(("warmup", "kept"), [("0", 400), ("2", 398), ("'settle'", None)])
-def test_a_part_that_a_loop_makes_in_each_turn_is_one_row(
-    project: Path, warmup: str, kept: int | None
-) -> None:
-    block = (
-        f"for _ in range(400):\n    with perfkit.timed('step', warmup={warmup}):\n        sum(range(1000))\n"
-    )
-
-    done = _run(project, f"import perfkit\n{block}with perfkit.timed('after'):\n    pass\n")
-
-    rows = [row for row in _rows(project / "benchmarks/ledger") if row.outcome.metric.name == "time"]
-    assert ["timed:after", "timed:step"] == [row.outcome.benchmark.name for row in rows]
-    values, apart = rows[1].outcome.values, rows[1].outcome.warmup
-    assert 400 == len(values) + (apart or 0)
-    assert kept in {None, len(values)}
-    assert 1 == done.stderr.count("\n") == done.stderr.count('"step"')
+    found = {
+        row.outcome.benchmark.name: (len(row.outcome.values), row.outcome.warmup)
+        for row in _rows(project / "benchmarks/ledger")
+        if row.outcome.metric.name == "time"
+    }
+    kept, apart = found.pop("timed:step settle")
+    assert {"timed:step 0": (400, 0), "timed:step 2": (398, 2), "timed:after": (1, 0)} == found
+    assert 400 == kept + (apart or 0)
+    # One line mentions each once.
+    assert (1, 3) == (done.stderr.count("\n"), done.stderr.count('"step'))
 
 
 def test_parts_that_are_entered_several_times_stay_apart(project: Path) -> None:
@@ -159,7 +149,8 @@ rare = [perfkit.timed("rare") for _ in range(30)]
     rows = _rows(project / "benchmarks/ledger")
     steps = [row.outcome for row in rows if row.outcome.benchmark.name == "timed:step"]
     assert [(3, 2)] * 30 == [(len(one.values), one.warmup) for one in steps]
-    assert 2 == len([row for row in rows if row.outcome.benchmark.name == "timed:rare"])
+    rare = [row.placement.launch for row in rows if row.outcome.benchmark.name == "timed:rare"]
+    assert [0, 1] == rare
     metrics = [row.outcome.metric.name for row in rows if row.outcome.benchmark.name == "timed:steady"]
     assert ["cold start", "time"] == sorted(metrics)
 

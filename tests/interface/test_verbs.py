@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from gating import CONFIGURATION
 from repositories import Repository
 
 import perfkit
@@ -31,10 +32,7 @@ def train():
 @pytest.fixture(autouse=True)
 def _project(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a repository whose last commit makes a benchmark slower, and go there."""
-    ini = (
-        '[tool.pytest.ini_options]\npython_files = ["bench_*.py"]\n'
-        '[tool.perfkit]\nmargin = "50%"\n[tool.perfkit.gate]\npreload = []\nalpha = 0.2\n'
-    )
+    ini = f'{CONFIGURATION}[tool.pytest.ini_options]\npython_files = ["bench_*.py"]\n'
     repository.commit({"pyproject.toml": ini, "benchmarks/bench_sum.py": BENCHMARK, "training.py": TRAINING})
     repository.commit({"README.md": "A model.\n"})
     repository.commit({"benchmarks/bench_sum.py": SLOWER})

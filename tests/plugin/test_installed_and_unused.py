@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import random
+from pathlib import Path
 
 import pytest
 from asv_project import asv_files
+from forked_commands import run_pytest
 
 # Like pytest-codspeed's: it passes for pytest-benchmark's fixture in isinstance, and has nothing of it.
 LOOKALIKE = """
@@ -96,12 +98,19 @@ def test_fails():
 """
 
 
-@pytest.mark.parametrize("arguments", [(), ("test_own.py",), ("--benchmark-disable",)])
-def test_nothing_is_imported_that_takes_time(pytester: pytest.Pytester, arguments: tuple[str, ...]) -> None:
+@pytest.fixture
+def folder(pytester: pytest.Pytester) -> Path:
+    """Return the folder of a project with a suite of asv."""
     for name, text in asv_files().items():
         path = pytester.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    return pytester.path
+
+
+@pytest.mark.parametrize("arguments", [(), ("test_own.py",)])
+@pytest.mark.usefixtures("folder")
+def test_nothing_is_imported_that_takes_time(pytester: pytest.Pytester, arguments: tuple[str, ...]) -> None:
     pytester.makeconftest(IMPORTED)
     pytester.makepyfile(test_own="def test_own(benchmark):\n    benchmark(sum, [])\n")
 
@@ -119,17 +128,11 @@ def test_nothing_is_imported_that_takes_time(pytester: pytest.Pytester, argument
         assert allowed == set(found)
 
 
-def test_a_session_in_the_folder_of_a_suite_of_asv_collects_no_benchmark_of_it(
-    pytester: pytest.Pytester,
-) -> None:
-    for name, text in asv_files().items():
-        path = pytester.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    pytester.makepyfile(**{"benchmarks/test_own": "def test_own():\n    pass\n"})
-    pytester.makeini("[pytest]\ntestpaths = benchmarks\n")
+def test_a_session_in_the_folder_of_a_suite_of_asv_collects_no_benchmark_of_it(folder: Path) -> None:
+    (folder / "benchmarks/test_own.py").write_text("def test_own():\n    pass\n")
+    (folder / "pytest.ini").write_text("[pytest]\ntestpaths = benchmarks\n")
 
-    pytester.runpytest_subprocess().assert_outcomes(passed=1)
+    assert "1 passed" in run_pytest(cwd=folder).stdout.splitlines()[-1]
 
 
 def test_a_session_with_common_plugins_runs_as_without_perfkit(
@@ -145,9 +148,9 @@ def test_a_session_with_common_plugins_runs_as_without_perfkit(
 
     def outcomes(plugins: list[str]) -> list[str]:
         loaded = [word for name in plugins for word in ("-p", name)]
-        result = pytester.runpytest_subprocess("-rA", "-p", "no:cacheprovider", *loaded)
+        output = run_pytest("-rA", "-p", "no:cacheprovider", *loaded, cwd=pytester.path).stdout
         kinds = ("PASSED", "FAILED", "ERROR", "SKIPPED", "XFAIL", "XPASS")
-        return sorted(line for line in result.outlines if line.startswith(kinds))
+        return sorted(line for line in output.splitlines() if line.startswith(kinds))
 
     expected = outcomes(others)
     assert expected

@@ -230,16 +230,21 @@ def test_a_session_that_records_nothing_ends_as_it_always_did(suite: pytest.Pyte
     assert -15 == run_session(suite.path, "test_ended.py").ret
 
 
-@pytest.mark.parametrize("broken", ["after_rounds", "_counts"])
-def test_an_internal_error_fails_no_test(suite: pytest.Pytester, broken: str) -> None:
+def test_internal_errors_fail_no_test(suite: pytest.Pytester) -> None:
     suite.makeconftest(
-        f"""
+        """
         from perfkit.plugin import recorder
+
+        follow = recorder.after_rounds
 
         def fail(*_, **__):
             raise KeyError("unforeseen")
 
-        recorder.{broken} = fail
+        def fail_at_first(*arguments):
+            recorder.after_rounds = follow
+            fail()
+
+        recorder.after_rounds, recorder._counts = fail_at_first, fail
         """
     )
     done = run_session(suite.path, "--perfkit-ledger=rows", "-k", "sum")
@@ -321,9 +326,9 @@ def test_a_ledger_without_benchmarks_that_run_is_a_mistake(suite: pytest.Pyteste
     asked.stderr.fnmatch_lines(["ERROR: perfkit: --perfkit-ledger needs benchmarks that run*"])
 
 
-@pytest.mark.parametrize("switches", [["--benchmark-skip"], ["--benchmark-disable", "-n1"]])
-def test_the_options_that_switch_benchmarks_on_are_named(suite: pytest.Pytester, switches: list[str]) -> None:
-    suite.makeini(f"[pytest]\naddopts = --benchmark-max-time=0.01 {' '.join(switches)}\n")
+def test_the_options_that_switch_benchmarks_on_are_named(suite: pytest.Pytester) -> None:
+    switches = "--benchmark-skip --benchmark-disable -n1"
+    suite.makeini(f"[pytest]\naddopts = --benchmark-max-time=0.01 {switches}\n")
 
     off = run_session(suite.path, "--benchmark-autosave", "-k", "pedantic")
     line = next(line for line in off.outlines if line.startswith("perfkit: nothing was added"))
@@ -455,22 +460,24 @@ def test_code_from_elsewhere_is_not_filed(suite: pytest.Pytester, tmp_path: Path
 
 def test_a_session_that_nobody_records_waits_for_the_accelerator(suite: pytest.Pytester) -> None:
     suite.makepyfile(
-        test_a="""
-        import torch
+        torch="""
+        import types
 
         def no_events(*_, **__):
             raise NotImplementedError
 
-        def test_a(benchmark, monkeypatch):
-            events = []
-            monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-            monkeypatch.setattr(torch.cuda, "synchronize", lambda: events.append("sync"))
-            # A build of torch with CUDA would ask a driver for events.
-            monkeypatch.setattr(torch, "Event", no_events)
-            benchmark.pedantic(lambda: events.append("call"), rounds=2, iterations=3)
+        # A build of torch with CUDA would ask a driver for events.
+        Event, events = no_events, []
+        cuda = types.SimpleNamespace(is_initialized=lambda: True, synchronize=lambda: events.append("sync"))
+        """,
+        test_a="""
+        import torch
+
+        def test_a(benchmark):
+            benchmark.pedantic(lambda: torch.events.append("call"), rounds=2, iterations=3)
             round_ = ["sync", "call", "call", "call", "sync"]
-            assert round_ + round_ + ["call"] == events
-        """
+            assert round_ + round_ + ["call"] == torch.events
+        """,
     )
 
     run_session(suite.path, "test_a.py").assert_outcomes(passed=1)

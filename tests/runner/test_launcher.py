@@ -52,34 +52,31 @@ def visit(trees: TwoTrees, launcher: Launcher, side: Side) -> tuple[dict[str, An
     return json.loads(trees.lines(side, "seen.txt")[-1]), listing
 
 
-def test_each_fork_server_has_a_hash_seed_of_its_own(trees: TwoTrees) -> None:
-    with trees.launcher(environment=PLAIN) as launcher:
-        output = []
-        for _ in range(3):
-            launcher.renew()
-            output.append([visit(trees, launcher, side)[0] for side in ("base", "head")])
-
-    assert all(base["hash"] == head["hash"] for base, head in output)
-    assert 3 == len({base["hash"] for base, _ in output})
-    assert 3 == len({base["environment"]["PYTHONHASHSEED"] for base, _ in output})
-    assert all(base["parent"] == head["parent"] for base, head in output)
-
-
-def test_the_temporary_files_of_a_launch_go_away_with_it(trees: TwoTrees) -> None:
-    trees.benchmarks("""
-def test_it(benchmark, tmp_path):
+def test_fork_servers_have_hash_seeds_of_their_own_and_temporary_files_go_away(trees: TwoTrees) -> None:
+    trees.benchmarks(
+        PROGRAM
+        + """
+def test_writes(benchmark, tmp_path):
     (tmp_path / "much").write_bytes(bytes(1000))
     benchmark(len, [])
-    with open("seen.txt", "a") as file:
+    with open("places.txt", "a") as file:
         file.write(f"{tmp_path}\\n")
-""")
-    with trees.launcher() as launcher:
+"""
+    )
+    with trees.launcher(environment=PLAIN) as launcher:
+        output = []
         for slot in itertools.islice(schedule(seed=1), 2):
-            record = launcher.launch(slot, nodes("test_it"), plans={}, rules=RULES)
-            assert nodes("test_it") == list(record.timings)
+            launcher.renew()
+            output.append([visit(trees, launcher, side)[0] for side in ("base", "head")])
+            record = launcher.launch(slot, nodes("test_writes"), plans={}, rules=RULES)
+            assert nodes("test_writes") == list(record.timings)
         left = {path.suffix for path in trees.folder.rglob("*")}
 
-    places = {Path(line) for line in trees.lines("head", "seen.txt")}
+    assert all(base["hash"] == head["hash"] for base, head in output)
+    assert 2 == len({base["hash"] for base, _ in output})
+    assert 2 == len({base["environment"]["PYTHONHASHSEED"] for base, _ in output})
+    assert all(base["parent"] == head["parent"] for base, head in output)
+    places = {Path(line) for line in trees.lines("head", "places.txt")}
     assert 2 == len(places)
     assert all(place.is_relative_to(trees.folder) for place in places)
     assert {".log"} == left
@@ -275,34 +272,19 @@ def test_a_fork_server_that_died_between_launches_is_replaced(trees: TwoTrees) -
     assert 2 == launcher.group
 
 
-@pytest.fixture
-def deadly(trees: TwoTrees, tmp_path: Path) -> tuple[Path, Launcher]:
-    """Return the flag of a module that kills fork servers, and a launcher whose servers have imported it."""
+def test_a_fork_server_that_dies_in_a_fork_is_replaced_once(trees: TwoTrees, tmp_path: Path) -> None:
     site, flag = tmp_path / "site", tmp_path / "flag"
     site.mkdir()
     flag.write_text("")
     (site / "deadly.py").write_text(DEADLY.format(flag=str(flag)))
     environment = {**os.environ, "PYTHONPATH": str(site)}
-    return flag, trees.launcher(preload=["deadly"], environment=environment)
-
-
-def test_a_fork_server_that_dies_in_a_fork_is_replaced(
-    trees: TwoTrees, deadly: tuple[Path, Launcher]
-) -> None:
-    flag, launcher = deadly
-    with launcher:
+    with trees.launcher(preload=["deadly"], environment=environment) as launcher:
         launcher.renew()
         flag.write_text("x")
         output, _ = visit(trees, launcher, "base")
+        assert ("", 2) == (flag.read_text(), launcher.group)
+        assert output["parent"]
 
-    assert ("", 2) == (flag.read_text(), launcher.group)
-    assert output["parent"]
-
-
-def test_two_fork_servers_that_die_in_a_row_are_reported(deadly: tuple[Path, Launcher]) -> None:
-    flag, launcher = deadly
-    with launcher:
-        launcher.renew()
         flag.write_text("xxx")
         with pytest.raises(NotMeasuredError, match="two in a row were lost") as shown:
             launcher.start("base", nodes=None)

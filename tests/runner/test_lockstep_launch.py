@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +31,17 @@ def _note(request):
 GOOD = """
 def test_before(benchmark): benchmark(sum, range(100))
 def test_after(benchmark): benchmark(sum, range(100))
+"""
+LIMITED = """
+import time
+def test_planned(benchmark): benchmark(sum, range(100))
+def test_counted(benchmark):
+    benchmark.pedantic(note, args=("counted",), rounds=3, iterations=2, warmup_rounds=1)
+def slow():
+    note("slow")
+    time.sleep(0.003)
+def test_slow(benchmark): benchmark.pedantic(slow, rounds=50, iterations=20)
+def test_quick(benchmark): benchmark.pedantic(note, args=("quick",), rounds=20, iterations=5)
 """
 # Goes to a core first, where nothing holds it; records where it is in each call, and how many it may use.
 ON_A_CORE = """
@@ -86,61 +98,59 @@ def failures(record: LaunchRecord) -> list[tuple[str, ...]]:
     ]
 
 
-def test_both_sides_give_values_in_pairs(trees: TwoTrees, launcher: Launcher) -> None:
-    trees.benchmarks(NOTE + GOOD)
-    plans: dict[str, LoopPlan] = {}
+def test_both_sides_give_values_in_pairs_as_their_benchmarks_allow(
+    trees: TwoTrees, launcher: Launcher
+) -> None:
+    trees.benchmarks(NOTE + GOOD + LIMITED)
+    plan = LoopPlan(loops=7, rounds=2, untimed=3, turns=4, most_turns=4, first_untimed=5)
+    plans = dict.fromkeys(nodes("test_planned"), plan)
+    tests = ("test_before", "test_after", "test_planned", "test_counted", "test_slow", "test_quick")
 
-    record = trees.launch(launcher, "test_before", "test_after", plans=plans)
+    record = trees.launch(launcher, *tests, plans=plans)
 
     assert [] == failures(record)
-    assert nodes("test_before", "test_after") == list(record.timings) == list(plans) == list(record.seconds)
+    assert nodes(*tests) == list(record.timings) == list(record.seconds)
+    assert set(nodes(*tests)) == set(plans)
     assert record.timings == record.proven
-    for timing in record.timings.values():
-        rounds = len(timing.base_s)
-        assert rounds == len(timing.head_s)
-        assert timing.plan.turns <= rounds / timing.plan.rounds <= timing.plan.most_turns
-        assert 0 < min(timing.base_s + timing.head_s)
     assert [({}, (FILE,))] * 2 == [
         (record.reports[side].foreign, record.reports[side].loaded) for side in SIDES
     ]
+    assert all(len(one.base_s) == len(one.head_s) for one in record.timings.values())
+    assert all(0 < min(one.base_s + one.head_s) for one in record.timings.values())
+    before, after, planned, counted, slow, quick = record.timings.values()
+    for timing in (before, after):
+        rounds = len(timing.base_s)
+        assert timing.plan.turns <= rounds / timing.plan.rounds <= timing.plan.most_turns
+    assert (plan, 8) == (planned.plan, len(planned.base_s))
+    # As many calls as a benchmark sets are made in a launch too; many are a bound and no duty.
+    assert (3, 2) == (len(counted.base_s), counted.plan.loops)
+    assert (4, 5, 19) == (slow.plan.loops, quick.plan.loops, len(quick.base_s))
+    for side in SIDES:
+        called = Counter(trees.lines(side, "seen.txt"))
+        assert (9, 1 + 19 * 5 + 1) == (called["counted"], called["quick"])
+        assert 20 < called["slow"] < 200
 
 
-def test_times_are_those_of_each_sides_own_code(trees: TwoTrees, launcher: Launcher) -> None:
-    trees.benchmarks("import code_\ndef test_it(benchmark): benchmark(code_.work)\n")
-    trees.write({"code_.py": "def work(): return sum(range(1_000))\n"}, "base")
-    trees.write({"code_.py": "def work(): return sum(range(50_000))\n"}, "head")
-
-    record = trees.launch(launcher, "test_it")
-
-    (timing,) = record.timings.values()
-    assert min(timing.base_s) < min(timing.head_s) / 10
-    assert {(FILE, "code_.py")} == {record.reports[side].loaded for side in SIDES}
-
-
-def test_a_side_that_stands_still_in_the_midst_of_a_round_is_noticed(
+def test_times_are_those_of_each_sides_own_code_and_a_stop_in_a_round_is_noticed(
     trees: TwoTrees, launcher: Launcher
 ) -> None:
-    trees.benchmarks("import code_\ndef test_it(benchmark): code_.measure(benchmark)\n")
-    measure = "def measure(benchmark): benchmark.pedantic({}, rounds=5, iterations=20)\n"
-    trees.write({"code_.py": measure.format("sum, args=(range(1_000),)")}, "base")
-    trees.write({"code_.py": STANDS_STILL + measure.format("still")}, "head")
+    trees.benchmarks(
+        "import code_\n"
+        "def test_it(benchmark): benchmark(code_.work)\n"
+        "def test_still(benchmark): benchmark.pedantic(code_.still, rounds=5, iterations=20)\n"
+    )
+    still = "def still(): sum(range(1_000))\n"
+    trees.write({"code_.py": f"{still}def work(): return sum(range(1_000))\n"}, "base")
+    trees.write({"code_.py": f"{STANDS_STILL}def work(): return sum(range(50_000))\n"}, "head")
 
-    record = trees.launch(launcher, "test_it")
+    record = trees.launch(launcher, "test_it", "test_still")
 
     assert [] == failures(record)
-    (timing,) = record.timings.values()
-    assert 0 == timing.stood_still_s["base"]
-    assert 0.9 < timing.stood_still_s["head"]
-
-
-def test_a_known_plan_is_kept(trees: TwoTrees, launcher: Launcher) -> None:
-    trees.benchmarks(GOOD)
-    plan = LoopPlan(loops=7, rounds=2, untimed=3, turns=4, most_turns=4, first_untimed=5)
-
-    record = trees.launch(launcher, "test_before", plans=dict.fromkeys(nodes("test_before"), plan))
-
-    (timing,) = record.timings.values()
-    assert (plan, 8, 8) == (timing.plan, len(timing.base_s), len(timing.head_s))
+    timing, still_timing = record.timings.values()
+    assert min(timing.base_s) < min(timing.head_s) / 10
+    assert {(FILE, "code_.py")} == {record.reports[side].loaded for side in SIDES}
+    assert 0 == still_timing.stood_still_s["base"]
+    assert 0.9 < still_timing.stood_still_s["head"]
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < len(SIDES), reason="there is one core only")
@@ -157,49 +167,6 @@ def test_both_sides_begin_on_one_core(trees: TwoTrees, launcher: Launcher) -> No
     # What else runs may drive one of them away now and then.
     assert 20 < together
     assert {str(len(os.sched_getaffinity(0)))} == {line.split()[1] for line in base + head}
-
-
-def test_counted_calls_are_counted_in_a_launch_too(trees: TwoTrees, launcher: Launcher) -> None:
-    trees.benchmarks(
-        NOTE
-        + """
-def test_it(benchmark):
-    benchmark.pedantic(note, args=("called",), rounds=3, iterations=2, warmup_rounds=1)
-"""
-    )
-
-    record = trees.launch(launcher, "test_it")
-
-    (timing,) = record.timings.values()
-    assert (3, 3, 2) == (len(timing.base_s), len(timing.head_s), timing.plan.loops)
-    assert [9, 9] == [trees.lines(side, "seen.txt").count("called") for side in SIDES]
-
-
-def test_many_allowed_calls_are_a_bound_and_no_duty(trees: TwoTrees, launcher: Launcher) -> None:
-    trees.benchmarks(
-        NOTE
-        + """
-import time
-def slow():
-    note("slow")
-    time.sleep(0.003)
-def test_slow(benchmark):
-    benchmark.pedantic(slow, rounds=50, iterations=20)
-def test_quick(benchmark):
-    benchmark.pedantic(note, args=("quick",), rounds=20, iterations=5)
-"""
-    )
-
-    record = trees.launch(launcher, "test_slow", "test_quick")
-
-    assert [] == failures(record)
-    slow, quick = record.timings.values()
-    assert (4, 5) == (slow.plan.loops, quick.plan.loops)
-    assert 19 == len(quick.base_s) == len(quick.head_s)
-    for side in SIDES:
-        output = trees.lines(side, "seen.txt")
-        assert 20 < output.count("slow") < 200
-        assert 1 + 19 * 5 + 1 == output.count("quick")
 
 
 # What can befall one side's part of a benchmark without harm to the others, and what is reported of it.
@@ -309,7 +276,6 @@ def test_a_test_that_ends_the_session_ends_no_other_in_its_place(trees: TwoTrees
     assert [("test_bad", "head", "error", "its session ended before it was over; Exit: enough")] == failures(
         record
     )
-    assert [] == failures(trees.launch(launcher, "test_before", "test_after"))
 
 
 def test_a_module_that_makes_its_attributes_up_costs_no_report(trees: TwoTrees, launcher: Launcher) -> None:
@@ -467,7 +433,7 @@ def test_it(benchmark):
 def test_a_side_that_does_not_rest_is_reported(trees: TwoTrees, launcher: Launcher) -> None:
     trees.benchmarks(RESTLESS)
 
-    record = trees.launch(launcher, "test_it", launch_s=0.6)
+    record = trees.launch(launcher, "test_it", launch_s=0.3)
 
     ((test, side, status, message),) = failures(record)
     assert ("test_it", "base", "error") == (test, side, status)
@@ -482,7 +448,9 @@ class cuda:
 """
 
 
-def test_fresh_processes_give_the_same_record(trees: TwoTrees, tmp_path: Path) -> None:
+def test_fresh_processes_give_the_same_record_of_thousands_of_benchmarks(
+    trees: TwoTrees, tmp_path: Path
+) -> None:
     (tmp_path / "torch.py").write_text(GPU_IN_USE)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     trees.benchmarks(
@@ -490,12 +458,13 @@ def test_fresh_processes_give_the_same_record(trees: TwoTrees, tmp_path: Path) -
         "def test_ends(benchmark): benchmark(os._exit, 3)\n"
     )
     tests = ["test_before", "test_raises", "test_after", "test_ends"]
+    gone = [f"test_{'long' * 20}_{number}" for number in range(2000)]
 
     with trees.launcher(preload=["torch"], environment=environment) as unforked:
         listing = list_benchmarks(unforked.start("head", nodes=None))
         assert "CUDA is initialised in the fork server" == unforked.why_no_fork
         record = trees.launch(unforked, *tests)
-        whole = trees.launch(unforked, "test_before")
+        whole = trees.launch(unforked, "test_before", *gone)
         assert nothing_left(trees)
 
     assert set(nodes(*tests)) == set(listing.found)
@@ -504,21 +473,8 @@ def test_fresh_processes_give_the_same_record(trees: TwoTrees, tmp_path: Path) -
     assert "its process ended with exit status 3" == record.failures[-1].message
     assert nodes("test_before", "test_after") == list(record.timings)
     assert [(FILE,), (FILE,)] == [whole.reports[side].loaded for side in SIDES]
-
-
-def test_fresh_processes_can_be_given_thousands_of_benchmarks(trees: TwoTrees, tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text(GPU_IN_USE)
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    trees.benchmarks(GOOD)
-    gone = [f"test_{'long' * 20}_{number}" for number in range(2000)]
-
-    with trees.launcher(preload=["torch"], environment=environment) as unforked:
-        record = trees.launch(unforked, "test_before", *gone)
-        assert unforked.why_no_fork
-
-    assert nodes("test_before") == list(record.timings)
-    assert nodes(*gone) == [failure.node for failure in record.failures]
-    assert {} != record.proven
+    assert nodes("test_before") == list(whole.timings) == list(whole.proven)
+    assert nodes(*gone) == [failure.node for failure in whole.failures]
     assert [] == list(trees.folder.glob("*.order"))
 
 

@@ -53,6 +53,17 @@ def test_skipped_on_base(benchmark):
 def test_host(benchmark):
     benchmark(sum, range(1000))
 """
+# In place of torch, which each fork server would take seconds to import.
+TORCH = """
+import sys
+from unittest.mock import MagicMock
+torch = MagicMock()
+torch.OutOfMemoryError = type("OutOfMemoryError", (RuntimeError,), {})
+torch.Event.side_effect = RuntimeError
+torch.cuda.is_initialized.return_value = False
+torch.get_float32_matmul_precision.return_value = "highest"
+sys.modules["torch"] = torch
+"""
 GIB = 1 << 30
 
 
@@ -66,6 +77,15 @@ class Scene:
         self.trees.benchmarks(SUITE)
         self.trees.write({"fake_device.py": SHARED_DEVICE})
         self.plans: dict[str, LoopPlan] = {}
+        self.needs(10, 10)
+
+    def launcher(self, *, cores: float = 2, torch: str = TORCH) -> Launcher:
+        """Return a launcher whose fork servers have imported torch, or the text that is given for it."""
+        environment = {**os.environ, "FAKE_DEVICE": str(self.place)}
+        if torch:
+            (self.place / "torch.py").write_text(torch)
+            environment["PYTHONPATH"] = str(self.place)
+        return self.trees.launcher(preload=["torch"], environment=environment, cores=cores)
 
     def needs(self, base: int, head: int) -> None:
         """Set how many GiB each side allocates from now on."""
@@ -94,17 +114,17 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def preloading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, Launcher]]:
-    """Return a scene and a launcher, whose fork servers have torch, for all tests of this file."""
+    """Return a scene and its launcher, for most tests of this file."""
     scene = Scene(tmp_path_factory.mktemp("trees"))
-    environment = {**os.environ, "FAKE_DEVICE": str(scene.place)}
-    with scene.trees.launcher(preload=["torch"], environment=environment) as launcher:
+    with scene.launcher() as launcher:
         yield scene, launcher
 
 
 @pytest.fixture
 def scene(preloading: tuple[Scene, Launcher]) -> Scene:
     scene, launcher = preloading
-    (scene.place / "seen.txt").unlink(missing_ok=True)
+    for name in ("seen.txt", "disturbs"):
+        (scene.place / name).unlink(missing_ok=True)
     scene.plans.clear()
     scene.needs(10, 10)
     launcher.residents = Residents()
@@ -134,19 +154,16 @@ def test_sides_that_have_room_stay_together(scene: Scene, launcher: Launcher) ->
     assert {} == launcher.residents.alone
 
 
-@pytest.mark.parametrize(("base", "head", "set_aside"), [(50, 50, 0), (38, 38, 1)])
-def test_sides_without_room_alternate(
-    scene: Scene, launcher: Launcher, base: int, head: int, set_aside: int
-) -> None:
-    scene.needs(base, head)
+def test_sides_without_room_alternate(scene: Scene, launcher: Launcher) -> None:
+    scene.needs(38, 38)
 
     first = scene.launch(launcher, "test_host", "test_device")
     (scene.place / "seen.txt").unlink()
     second = scene.launch(launcher, "test_host", "test_device", begins="head", number=1)
 
     assert ((), (), ()) == (first.failures, second.failures, second.set_aside)
-    assert set_aside == len(first.set_aside)
-    assert all((NO_ROOM,) == one.marks and [NODE] == list(one.timings) for one in first.set_aside)
+    (set_aside,) = first.set_aside
+    assert ((NO_ROOM,), [NODE]) == (set_aside.marks, list(set_aside.timings))
     for record in (first, second):
         assert {"test_device": True, "test_host": False} == {
             node.partition("::")[2]: timing.alone for node, timing in record.timings.items()
@@ -168,26 +185,24 @@ def test_what_does_not_fit_alone_fails(scene: Scene, launcher: Launcher) -> None
     assert nodes("test_host") == list(record.timings)
 
 
-def test_a_benchmark_that_limits_its_calls_keeps_its_limit(scene: Scene, launcher: Launcher) -> None:
-    scene.needs(50, 50)
-
-    record = scene.launch(launcher, "test_few_rounds")
-
-    (timing,) = record.timings.values()
-    assert (3, 3, 0) == (len(timing.base_s), len(timing.head_s), timing.plan.begins_with)
-    assert {} == timing.cold
-
-
-@pytest.mark.parametrize(("test", "both"), [("test_skipped", True), ("test_skipped_on_base", False)])
-def test_a_skip_is_reported_as_where_both_are_together(
-    scene: Scene, launcher: Launcher, test: str, *, both: bool
+def test_sides_that_cannot_share_the_device_keep_limits_and_report_skips(
+    scene: Scene, launcher: Launcher
 ) -> None:
-    launcher.residents.alone[f"{FILE}::{test}"] = "of this test"
+    scene.needs(50, 50)
+    skipped = nodes("test_skipped", "test_skipped_on_base")
+    launcher.residents.alone.update(dict.fromkeys(skipped, "of this test"))
 
-    record = scene.launch(launcher, test, "test_host")
+    record = scene.launch(launcher, "test_few_rounds", "test_skipped", "test_skipped_on_base", "test_host")
 
-    assert [("base", "skipped", both)] == [(one.side, one.status, one.both) for one in record.failures]
-    assert nodes("test_host") == list(record.timings)
+    assert {*nodes("test_few_rounds", "test_host")} == {*record.timings}
+    few_rounds = record.timings[f"{FILE}::test_few_rounds"]
+    assert (3, 3, 0) == (len(few_rounds.base_s), len(few_rounds.head_s), few_rounds.plan.begins_with)
+    assert {} == few_rounds.cold
+    assert ((), True) == (record.set_aside, few_rounds.alone)
+    # A skip is reported as where both sides are together.
+    assert [(skipped[0], "base", "skipped", True), (skipped[1], "base", "skipped", False)] == [
+        (one.node, one.side, one.status, one.both) for one in record.failures
+    ]
 
 
 def test_the_first_call_is_a_cold_start_and_times_are_steady_before_they_count(
@@ -207,28 +222,24 @@ def test_the_first_call_is_a_cold_start_and_times_are_steady_before_they_count(
 def test_coming_launches_warm_up_at_once_where_the_device_has_room(tmp_path: Path) -> None:
     """What three launches need is allocated before the first of them is timed; each has its own processes."""
     scene = Scene(tmp_path)
-    scene.needs(10, 10)
-    environment = {**os.environ, "FAKE_DEVICE": str(scene.place)}
-    with scene.trees.launcher(preload=["torch"], environment=environment, cores=16) as launcher:
+    with scene.launcher(cores=16) as launcher:
         launcher.survey()
         records, groups = [], []
-        for number, begins in enumerate(SIDES * 2):
+        for number, begins in enumerate((*SIDES, "base")):
             if number:
                 launcher.renew(alone=True)
             records.append(scene.launch(launcher, "test_device", number=number, begins=begins))
             groups.append(launcher.group)
         allocated = len(scene.output())
-        # Two are left to be timed, and a launch of more than their benchmark has processes of its own.
+        # One is left to be timed, and a launch of more than its benchmark has processes of its own.
         launcher.renew(alone=True)
-        scene.launch(launcher, "test_device", number=4)
-        launcher.renew(alone=True)
-        several = scene.launch(launcher, "test_device", "test_host", number=5)
+        several = scene.launch(launcher, "test_device", "test_host", number=3)
 
     assert () == several.failures
     assert nodes("test_device", "test_host") == list(several.timings)
     assert several.timings[NODE].cold
     timings = [record.timings[NODE] for record in records]
-    assert [True, False, False, False] == [bool(timing.cold) for timing in timings]
+    assert [True, False, False] == [bool(timing.cold) for timing in timings]
     assert all(value == pytest.approx(0.001) for timing in timings for value in timing.base_s)
     assert all(len(one.base_s) == len(one.head_s) == len(timings[0].base_s) for one in timings)
     assert all(set(SIDES) == set(record.reports) for record in records)
@@ -256,12 +267,10 @@ def test_a_check_that_would_take_too_long_is_not_made(scene: Scene, launcher: La
     assert launcher.residents.not_checked.endswith("are spared for it")
 
 
-def test_sides_that_disturb_one_another_alternate(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.needs(10, 10)
-    environment = {**os.environ, "FAKE_DEVICE": str(scene.place), "FAKE_DISTURBS": "1"}
-    with scene.trees.launcher(preload=["torch"], environment=environment) as launcher:
-        record = scene.launch(launcher, "test_device", check_s=60.0)
+def test_sides_that_disturb_one_another_alternate(scene: Scene, launcher: Launcher) -> None:
+    (scene.place / "disturbs").touch()
+
+    record = scene.launch(launcher, "test_device", check_s=60.0)
 
     found = launcher.residents.presence
     assert found is not None, (launcher.residents, record.failures)
@@ -272,17 +281,17 @@ def test_sides_that_disturb_one_another_alternate(tmp_path: Path) -> None:
     assert {NODE: "the other side on the device disturbs"} == launcher.residents.alone
 
 
-def test_sides_without_room_are_counted_and_profiled_one_after_the_other(
-    scene: Scene, launcher: Launcher
-) -> None:
+def test_sides_without_room_are_counted_and_profiled_one_after_the_other(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
     scene.needs(50, 50)
 
-    counted = count_benchmarks(
-        launcher, nodes("test_device", "test_host"), limit_s=lambda _: 20.0, on_benchmark=lambda _: None
-    )
-    turns = profile_sides(
-        NODE, lambda side: launcher.start(side, nodes=[NODE]), calls=5, limit_s=20.0, apart=True
-    )
+    with scene.launcher(torch="") as launcher:
+        counted = count_benchmarks(
+            launcher, nodes("test_device", "test_host"), limit_s=lambda _: 20.0, on_benchmark=lambda _: None
+        )
+        turns = profile_sides(
+            NODE, lambda side: launcher.start(side, nodes=[NODE]), calls=5, limit_s=20.0, apart=True
+        )
 
     assert () == counted.failures
     assert {"base": 2, "head": 2} == {side: len(found) for side, found in counted.counts.items()}

@@ -94,7 +94,15 @@ def test_launches_are_forked_after_the_import(trees: TwoTrees, shared: Launcher)
     assert [0, 0, 0] == [one["calls"] for one in launched]
 
 
-def test_launches_are_no_forks_of_what_traced_the_import(trees: TwoTrees, shared: Launcher) -> None:
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [(None, [True, False]), ("test_plain.py", [False, True]), ("bench_plain.py", [True, True, False])],
+)
+def test_launches_are_no_forks_of_what_traced_the_import_of_benchmarks(
+    trees: TwoTrees, shared: Launcher, name: str | None, expected: list[bool]
+) -> None:
+    if name is not None:
+        trees.write({f"benchmarks/{name}": "def test_plain(): pass\n"})
     with trees.borrow(shared) as launcher:
         launcher.trace_imports(trees.roots)
         launcher.survey()
@@ -102,34 +110,16 @@ def test_launches_are_no_forks_of_what_traced_the_import(trees: TwoTrees, shared
         record = launch(launcher)
 
     assert () == record.failures
-    assert nodes("test_it") == [*traces["base"].ran]
-    # Tracing has imported nothing once more.
-    (listed, served), (*traced, timed) = output(trees, "imported"), output(trees, "launched")
-    assert served["pid"] == timed["parent"]
-    assert [True, False, False] == [one["traced"] for one in (listed, served, timed)]
-    assert [True] * len(traced) == [one["traced"] for one in traced]
-    assert traced
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"), [("test_plain.py", [False, True]), ("bench_plain.py", [True, True, False])]
-)
-def test_files_without_benchmarks_are_not_traced(
-    trees: TwoTrees, shared: Launcher, name: str, expected: list[bool]
-) -> None:
-    for root in trees.roots.values():
-        (root / "benchmarks" / name).write_text("def test_plain(): pass\n")
-    with trees.borrow(shared) as launcher:
-        launcher.trace_imports(trees.roots)
-        launcher.survey()
-        traces = trace_sides(launcher, nodes("test_it"), trees.roots, seconds=20, limit_s=20)
-        launch(launcher)
-
     assert f"benchmarks/{name}" not in {file for file, _, _ in traces["head"].imported.codes}
     # Where it is foreseen, the process that lists the benchmarks does not trace, and serves the launches.
-    imported, launched = output(trees, "imported"), output(trees, "launched")
+    imported, (*traced, timed) = output(trees, "imported"), output(trees, "launched")
     assert expected == [one["traced"] for one in imported]
-    assert imported[expected.index(False)]["pid"] == launched[-1]["parent"]
+    assert (imported[expected.index(False)]["pid"], False) == (timed["parent"], timed["traced"])
+    if name is None:
+        # Tracing has imported nothing once more.
+        assert nodes("test_it") == [*traces["base"].ran]
+        assert traced
+        assert [True] * len(traced) == [one["traced"] for one in traced]
 
 
 def test_groups_are_as_large_as_their_cost_allows(trees: TwoTrees, shared: Launcher) -> None:
@@ -236,10 +226,14 @@ def test_a_benchmark_that_is_not_collected_again_is_reported(
     assert set(SIDES) == set(record.reports)
 
 
-def test_a_library_that_brings_a_sides_own_code_is_not_preloaded(trees: TwoTrees) -> None:
+def test_a_library_that_brings_a_sides_own_code_is_not_preloaded(trees: TwoTrees, tmp_path: Path) -> None:
     trees.benchmarks(PLAIN)
-    trees.write({"numpy/__init__.py": ""})
-    with trees.launcher(preload=["scipy.linalg"]) as launcher:
+    trees.write({"brought/__init__.py": ""})
+    for name, text in (("brings.py", "import brought\n"), ("brought.py", "")):
+        (tmp_path / "site").mkdir(exist_ok=True)
+        (tmp_path / "site" / name).write_text(text)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    with trees.launcher(preload=["brings"], environment=environment) as launcher:
         listed = launcher.survey()
 
         assert launcher.serves

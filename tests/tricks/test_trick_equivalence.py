@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import torch
 from torch import Tensor
 
 from perfkit.errors import NotMeasuredError, UsageError
+from perfkit.features.experiments.trial import TrialProcesses
+from perfkit.features.tricks import loop
 from perfkit.features.tricks.loop import LoopLaunches
 from perfkit.features.tricks.suite import FirstStep, compare_sides, compare_steps, node_of
 from perfkit.features.tricks.trick import (
@@ -90,6 +94,14 @@ for _ in range(8):
     model(torch.randn(4, 2, 8, 8)).square().sum().backward()
     optimizer.step()
 """
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_process() -> Iterator[None]:
+    """Fork all steps from one process, which has imported torch."""
+    with TrialProcesses(os.environ, child=loop._CHILD) as processes, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(loop, "TrialProcesses", lambda *_, **__: contextlib.nullcontext(processes))
+        yield
 
 
 def _loop(folder: Path, text: str = SCRIPT, **arguments: int) -> Loop:
