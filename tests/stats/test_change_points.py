@@ -168,15 +168,6 @@ def test_an_outlier_is_no_step(place: int, size: float) -> None:
     assert [] == _places(levels)
 
 
-def test_a_burst_at_the_end_is_no_step_until_it_lasts() -> None:
-    assert [] == _places(_trend(steps={95: 1.3}))
-    assert [92] == _places(_trend(steps={92: 1.3}))
-
-
-def test_a_slow_rise_is_no_step() -> None:
-    assert [] == _places(_trend() * np.linspace(1, 1.05, RUNS))
-
-
 @pytest.mark.parametrize("bend", [lambda part: part, lambda part: part**2, lambda part: max(part - 0.5, 0.0)])
 def test_a_step_on_a_slope_is_found_and_a_bend_is_none(bend: Callable[[float], float]) -> None:
     rise = 0.2 * np.array([bend(run / 60) for run in range(60)])
