@@ -91,6 +91,26 @@ limit = 0.5
     assert (BenchmarkRule(match="*slow*", margin="5%", gate=False, limit=0.5),) == config.rules
 
 
+def test_a_gate_has_defaults(tmp_path: Path) -> None:
+    config = load_project(_write(tmp_path, "[[tool.perfkit.rules]]\nmatch = '*'\n")).config
+
+    assert ((), (), None) == (config.copy, config.link, config.prepare)
+    assert (0.01, 20.0, 30.0, None, None) == (
+        config.gate.alpha,
+        config.gate.seconds_per_benchmark,
+        config.gate.limit,
+        config.gate.select,
+        config.gate.preload,
+    )
+    assert (BenchmarkRule(match="*", margin=None, gate=None, limit=None),) == config.rules
+    assert ("margin", 0.005, None, 3600.0) == (
+        config.gate.fail_on,
+        config.gate.noise_floor_share,
+        config.gate.inconclusive,
+        config.gate.go_on_seconds,
+    )
+
+
 @pytest.mark.parametrize("margin", ["0.5%", "0.2%"])
 def test_a_narrow_margin_needs_no_noise_floor_of_its_own(tmp_path: Path, margin: str) -> None:
     file = _write(tmp_path, f'[tool.perfkit]\nmargin = "{margin}"\n[tool.perfkit.gate]\nfail_on = "proven"\n')

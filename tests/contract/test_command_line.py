@@ -1,4 +1,4 @@
-"""What scripts rely on: a mistake of any command is exit code 2 and one line."""
+"""What scripts rely on: the exit code of each command, and the JSON document that it writes."""
 
 from __future__ import annotations
 
@@ -18,6 +18,17 @@ from synthetic import build_row
 from perfkit.ledger.store import Ledger
 
 SCHEMAS = Path(__file__).parents[1] / "schemas"
+TRAIN = """
+import torch
+def main(steps=6):
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        model(torch.ones(4, 8)).sum().backward()
+        optimizer.step()
+if __name__ == "__main__":
+    main()
+"""
 DONE, REGRESSED, REFUSED, UNDECIDED, NOT_MEASURED = 0, 1, 2, 3, 4
 _LONG = 300 * "n"
 
@@ -29,7 +40,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
     files = {
         "work.py": work(steady=10, slower=5),
         "tests/test_speed.py": speed,
-        "train.py": "print('trained')\n",
+        "train.py": TRAIN,
         ".gitignore": "*.stat\n*.json\n",
         "odd/bench_speed.py": speed,
         "left/conftest.py": "collect_ignore = ['test_speed.py']\n",
@@ -45,6 +56,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
     profiler.runcall(sorted, [2, 1])
     for name in ("a.stat", "b.stat"):
         profiler.dump_stats(made.root / name)
+    (made.root / "benchmarks").mkdir()
     return made
 
 
@@ -61,7 +73,14 @@ def test_a_history_too_short_for_change_points_names_the_gate_that_failed(projec
 @pytest.mark.parametrize(
     ("arguments", "code", "document"),
     [
+        ("ledger list", DONE, "runs"),
+        ("history", DONE, "history"),
+        ("history test_steady", DONE, "history"),
+        ("log --out log.md", DONE, "log"),
         ("compare HEAD~1 HEAD", UNDECIDED, "compare"),
+        ("show a.stat", DONE, "show"),
+        ("explain a.stat b.stat", DONE, "explain"),
+        ("report --out site", DONE, "report"),
         ("accept test_slower --reason wanted", DONE, "accept"),
     ],
 )
@@ -80,6 +99,7 @@ MISTAKES = [
     ("gate --fail-on any", '--fail-on must be "margin" or "proven", found "any"'),
     ("gate --inconclusive go", '--inconclusive must be "fail", "pass" or "go on", found "go"'),
     ("gate --benchmarks nowhere", "--benchmarks nowhere: neither side has such a file or folder"),
+    ("gate --benchmarks work.py", "no benchmark was found"),
     ("gate --benchmarks odd", "pytest passes over odd/bench_speed.py"),
     ("gate --benchmarks left", "leave out left/test_speed.py"),
     ("gate --select nothing_is_called_so", "no benchmark was found"),
@@ -102,6 +122,7 @@ MISTAKES = [
     ("calibrate --gates 0", "--gates must be at least 1"),
     ("calibrate --plant 150%", "--plant must be below 100 %"),
     ("calibrate --plant some", "--plant must be a percentage"),
+    ("calibrate --select nothing_like_it", "no benchmark was found"),
     ("compare HEAD HEAD", "base and head are one commit"),
     ("compare HEAD", "HEAD"),
     ("compare HEAD nowhere", 'unknown commit "nowhere"'),
@@ -130,12 +151,15 @@ MISTAKES = [
     ("explain nothing none", '"nothing" and "none" are neither files nor commits; name two profiles'),
     ("explain nothing HEAD --target train.py", 'unknown commit "nothing"'),
     ("explain HEAD~1 HEAD --target nowhere", 'unknown target "nowhere"'),
+    ("explain HEAD~1 HEAD --target work:nothing", 'there is no "nothing"'),
     ("explain HEAD~1 HEAD --steps 0", "--steps must be at least 1"),
     ("tricks --apply-to nowhere.py", "there is no script"),
     ("tricks nothing", 'unknown target "nothing"'),
     ("tricks train.py --apply-to train.py", "expected one loop"),
     ("tricks --set steps=3", "name the loop with --apply-to"),
     ("tricks --apply-to train.py --set steps", '--set must read NAME=VALUE, found "steps"'),
+    ("tricks --apply-to train.py --only no_grad", "no_grad: train.py has nothing that it changes"),
+    ("tricks --only chanels_last", "did you mean 'channels_last'"),
     ("tricks --budget 0", "--budget must be above zero"),
     ("tricks --margin none", "--margin must be a percentage"),
     ("tricks --from-ledger --ledger nowhere", "no run of tricks"),
@@ -230,7 +254,8 @@ def test_what_was_not_measured_is_no_mistake(project: GitProject) -> None:
 
 def _run(project: GitProject, *words: str) -> tuple[Any, subprocess.CompletedProcess[str]]:
     file = project.root / f"{words[0]}.json"
-    done = run_perfkit(*words, "--ledger", str(project.ledger), "--json", str(file), cwd=project.root)
+    ledger = () if words[0] in ("show", "explain") else ("--ledger", str(project.ledger))
+    done = run_perfkit(*words, *ledger, "--json", str(file), cwd=project.root)
     return json.loads(file.read_text()), done
 
 

@@ -25,7 +25,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.model import Row
 
 # `make slow` and `make fuzz` try more of them.
-_EXAMPLES = int(os.environ.get("PERFKIT_FUZZ_EXAMPLES", "4"))
+_EXAMPLES = int(os.environ.get("PERFKIT_FUZZ_EXAMPLES", "6"))
 _MORE_EXAMPLES = 24
 _places = st.integers(0, 1)
 # At which step of an operation the power fails; most operations have fewer, and end before that.

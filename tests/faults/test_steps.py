@@ -29,10 +29,10 @@ from perfkit.model.upkeep import Action
 from perfkit.temporary import hold_lock
 
 # `make faults` kills at each call many times, and lets each of them fail.
-_KILLS = 3
+_KILLS = 5
 _PLACES = (1, 3)
 # In the last of these DuckDB cannot decode what Arrow can.
-_DAMAGES = (*range(6), 235)
+_DAMAGES = (*range(12), 235)
 
 traces = pytest.mark.skipif(not IS_SUPPORTED, reason="processes are stopped at their calls on Linux x86-64")
 
@@ -76,10 +76,10 @@ def test_writers_a_compacting_and_readers_at_once(tmp_path: Path, *, store: bool
     if store:
         pytest.importorskip("moto")
         pytest.importorskip("obstore")
-    problems, facts = write_at_once(tmp_path, writers=2, runs=4, store=store)
+    problems, facts = write_at_once(tmp_path, writers=3, runs=5, store=store)
 
     assert [] == problems
-    assert 8 == facts["runs"]
+    assert 15 == facts["runs"]
 
 
 # What each of these shows was wrong once.
@@ -188,7 +188,7 @@ def test_a_damaged_index_is_named_and_nobody_believes_it(tmp_path: Path) -> None
     _, _, _, part, _, _ = ledger_of_all_kinds(tmp_path)
     shown = with_few_for_an_index(Ledger(tmp_path).runs)
     content = part.read_bytes()
-    for place in range(4, len(content), len(content) // 6):
+    for place in range(4, len(content), len(content) // 12):
         part.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
         named = [(one.kind, one.file) for one in verify(tmp_path)[0].problems if one.kind != "staged"]
         assert [("damaged", f"{INDEX_FOLDER}/{part.name}")] == named

@@ -289,7 +289,7 @@ def test_of_two_writers_of_one_name_one_wins(machines: Machines, url: str) -> No
 
 
 def test_processes_append_at_once(url: str, tmp_path: Path) -> None:
-    writers, runs = 2, 3
+    writers, runs = 3, 4
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", WRITER, url, f"writer-{number}", str(runs)],

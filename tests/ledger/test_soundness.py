@@ -26,7 +26,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.model import Metric
 from perfkit.model.upkeep import Verification
 
-FLIPS = 60
+FLIPS = 100
 NOTE = Note(commit="a" * 40, text="Cache the distances", recorded_at=datetime(2026, 1, 2, tzinfo=UTC))
 
 

@@ -105,6 +105,17 @@ def test_a_real_file_of_pytest_benchmark_is_known() -> None:
     assert "pytest-benchmark's" in output
 
 
+def test_a_pickle_is_refused_unopened(tmp_path: Path) -> None:
+    trap = tmp_path / "sprung"
+
+    class Trap:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return os.mkdir, (str(trap),)
+
+    assert "is a pickle" in file_message(tmp_path, pickle.dumps(Trap()))
+    assert not trap.exists()
+
+
 @pytest.mark.parametrize(
     "table",
     [
@@ -142,7 +153,7 @@ def test_other_data_of_marshal_is_no_profile(data: Any) -> None:  # noqa: ANN401
     assert "is no profile" in message(marshal.dumps(data))
 
 
-@pytest.mark.parametrize("letter", [b"(", b"s", b"<"], ids=repr)
+@pytest.mark.parametrize("letter", [b"(", b"[", b"u", b"s", b"<", b"l"], ids=repr)
 def test_a_gigantic_size_is_refused(tmp_path: Path, letter: bytes) -> None:
     assert file_message(tmp_path, b"{(" + b"\x03\x00\x00\x00" + letter + GIGANTIC)
 
@@ -177,6 +188,12 @@ def test_a_gzip_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_json_nested_without_end_is_refused(data: bytes) -> None:
     assert message(data)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
+def test_a_damaged_summary_is_refused(share: float) -> None:
+    data = SAVED.read_bytes()
+    assert "is damaged or" in message(data[: int(share * len(data))])
 
 
 @pytest.mark.parametrize(

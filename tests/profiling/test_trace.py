@@ -84,6 +84,10 @@ def test_a_short_loop_still_gives_a_trace(steps: int) -> None:
     assert window.active >= 1
 
 
+def test_begin_counts_the_steps_not_kept() -> None:
+    assert 2 == choose_window(100).begin
+
+
 def test_phases_that_the_user_names_are_ranges_of_the_trace(tmp_path: Path, launcher: PassLauncher) -> None:
     result = _traced(tmp_path, NAMED, launcher)
 

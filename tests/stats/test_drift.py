@@ -104,11 +104,12 @@ def test_hardly_any_simulated_series_drifts(series: ModuleType, noise: str) -> N
     assert alarms <= 2
 
 
-def test_no_window_of_identical_code_drifts(series: ModuleType) -> None:
+@pytest.mark.parametrize("level", ["quickest", "launch 1"])
+def test_no_window_of_identical_code_drifts(series: ModuleType, level: str) -> None:
     windows = [
         window.series(benchmark, without_factor=False)
         for study in (series.TUNED_ON, series.HELD_OUT)
-        for window in series.read_windows(study, "quickest")
+        for window in series.read_windows(study, level)
         for benchmark in range(6)
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -199,6 +199,25 @@ def test_the_chain_gives_what_all_histories_give_together(name: str) -> None:
         assert pytest.approx(joint.sum(axis=0) @ shown.model.levels / joint.sum(), abs=1e-9) == jump.after
         sizes = shown.sizes(gap, [tail, 0.5, 1 - tail])
         assert pytest.approx(sizes, abs=1e-9) == [jump.low, jump.log_ratio, jump.high]
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_a_speedup_is_the_mirror_of_a_slowdown(name: str) -> None:
+    asked = RANGES[name]
+    turned = {pair: [-value for value in found] for pair, found in asked.launches.items()}
+    chain, mirror = asked.fitted(), replace(asked, launches=turned).fitted()
+
+    assert pytest.approx(-chain.levels[::-1]) == mirror.levels
+    assert pytest.approx(chain.marginals[:, ::-1], abs=1e-12) == mirror.marginals
+    assert pytest.approx(chain.evidence) == mirror.evidence
+    for jump, other in zip(chain.jumps, mirror.jumps, strict=True):
+        assert pytest.approx(jump.probability) == other.probability
+        assert pytest.approx([-jump.high, -jump.log_ratio, -jump.low], abs=1e-9) == [
+            other.low,
+            other.log_ratio,
+            other.high,
+        ]
+        assert pytest.approx([-jump.before, -jump.after], abs=1e-9) == [other.before, other.after]
 
 
 def test_a_step_among_many_measured_places_is_where_the_launches_have_it() -> None:
