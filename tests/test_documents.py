@@ -48,9 +48,13 @@ ELSEWHERE = ["docs/asv.md", "docs/tutorial.md"]
 TEXTS = sorted(
     {file.relative_to(ROOT).as_posix() for file in (ROOT / "docs").rglob("*.md")} - {*DOCUMENTS, *ELSEWHERE}
 )
-# Few benchmarks and little training are enough to see that a command works. A plugin that none of them uses
-# would cost each session of pytest a second.
-PYTEST_OPTIONS = "-k 'sampler or collate' -p no:hypothesispytest"
+# A benchmark of plain Python and little training are enough to see that a command works. A plugin that none
+# uses would cost each session of pytest a second.
+PYTEST_OPTIONS = "-p no:hypothesispytest --benchmark-max-time=0.1"
+LITTLE_BENCHMARK = """
+def test_collate(benchmark):
+    benchmark(sorted, range(1000))
+"""
 LITTLE_TRAINING = """
 import torch
 
@@ -88,7 +92,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in filter(lambda name: (ROOT / name).is_file(), listed):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
-    _shorten_training(root)
+    _shorten(root)
     repository = create_repository(root)
     repository.git.add("--all")
     repository.git.commit("--quiet", "-m", "All of it")
@@ -97,12 +101,25 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def _shorten_training(root: Path) -> None:
-    """Let the target ``train`` of the copy be a few steps of a small model."""
+def _shorten(root: Path) -> None:
+    """Let the copy have one benchmark, a target ``train`` of a few steps, and gates that decide soon.
+
+    No line needs the counts of a gate but one that asks for them.
+    """
+    for file in (root / "benchmarks").glob("bench_*.py"):
+        file.unlink()
+    (root / "benchmarks/conftest.py").write_text('collect_ignore = ["calibration"]\n')
+    (root / "benchmarks/bench_dataloading.py").write_text(LITTLE_BENCHMARK)
     settings = root / "pyproject.toml"
-    whole = 'train = "benchmarks.workloads.metric_learning.training:main"'
-    assert whole in settings.read_text()
-    settings.write_text(settings.read_text().replace(whole, 'train = "little_training:main"'))
+    text = settings.read_text()
+    for whole, little in {
+        'train = "benchmarks.workloads.metric_learning.training:main"': 'train = "little_training:main"',
+        "[tool.perfkit.gate]\n": "[tool.perfkit.gate]\nalpha = 0.2\npreload = []\n",
+        "[tool.perfkit.log]\n": "[tool.perfkit.exact]\ncount = false\n[tool.perfkit.log]\n",
+    }.items():
+        assert whole in text
+        text = text.replace(whole, little)
+    settings.write_text(text)
     (root / "little_training.py").write_text(LITTLE_TRAINING)
 
 

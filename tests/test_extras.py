@@ -117,7 +117,7 @@ def count(text):
 
 
 def main():
-    for _ in range(100):
+    for _ in range(10):
         count("The quick brown fox jumps over the lazy dog. " * 20)
 """
 FILES = {

@@ -24,14 +24,17 @@ BENCHMARK = """
 from code_under_test import work
 
 def test_work(benchmark):
-    assert benchmark(work) > 0
+    assert benchmark.pedantic(work, rounds=5, iterations=20) > 0
 """
-# No torch, and a margin that the noisiest machine decides soon.
+# No torch, no counts, and a margin that the noisiest machine decides soon.
 SETTINGS = """
 [tool.perfkit]
 margin = "25%"
 [tool.perfkit.gate]
 preload = []
+alpha = 0.2
+[tool.perfkit.exact]
+count = false
 """
 
 
@@ -73,18 +76,6 @@ def _remote_branches(repository: Repository) -> set[str]:
     return {line.rpartition("/")[2] for line in listed.splitlines()}
 
 
-def test_a_slower_branch_is_not_pushed(pushed: Repository) -> None:
-    pushed.git.git.switch("--create", "slower")
-    pushed.commit({"code_under_test.py": CODE.format(n=60_000)}, "Work more")
-
-    done = _push(pushed, "slower")
-
-    assert 1 == done.returncode
-    assert "REGRESSED" in done.stdout + done.stderr
-    assert {"main"} == _remote_branches(pushed)
-    assert 0 == _push(pushed, "--no-verify", "slower").returncode
-
-
 def test_an_unchanged_branch_is_pushed_after_its_gate(pushed: Repository) -> None:
     base = pushed.git.head.commit.hexsha
     pushed.git.git.switch("--create", "same")
@@ -122,3 +113,4 @@ def test_the_exit_code_of_the_gate_decides(pushed: Repository) -> None:
 
     assert {0: True, 1: False, 2: False, 3: True, 4: False} == pushes
     assert {"main", "branch-0", "branch-3"} == _remote_branches(pushed)
+    assert 0 == _push(pushed, "--no-verify", "branch-1").returncode

@@ -16,7 +16,7 @@ from perfkit.model.comparisons import Estimate
 ROOT = Path(__file__).parents[2]
 KEPT = Path(__file__).with_name("verdicts.json")
 LEDGERS = ("calibration/ledger/2026-11-23", "calibration/ledger/2026-11-25", "strangers/ledger")
-# Every so many gates are compared number by number in each run of the tests; all of them by `make slow`.
+# Every so many gates are kept, and half of them compared number by number in each run; all by `make slow`.
 _EVERY = 16
 # Sums may be added up in another order; an interval that knows nothing is as wide as 10 to the 100.
 _DIGITS = 6
@@ -26,7 +26,9 @@ _DIGITS = 6
 def test_kept_rows_lead_to_the_same_verdicts(name: str) -> None:
     kept = json.loads(KEPT.read_text())[name]
 
-    assert kept["some"] == verdicts_of(name, every=_EVERY)
+    found = verdicts_of(name, every=2 * _EVERY)
+    assert found == {gate: kept["some"][gate] for gate in found}
+    assert len(found) >= len(kept["some"]) // 2
 
 
 @pytest.mark.slow

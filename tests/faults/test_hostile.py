@@ -86,7 +86,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
     repository.git.git.update_ref(f"refs/tags/<img>&{MARK};$(touch-{MARK})", shas[3])
     repository.git.git.symbolic_ref("HEAD", f"refs/heads/<b>{MARK}'\"|`x`")
     repository.git.git.reset("--soft", shas[-1])
-    chosen = (shas[0], shas[-2], shas[-1])
+    chosen = (shas[0], shas[-1])
     write_hostile_ledger(root / "benchmarks/ledger", chosen)
     return Stage(root=root, shas=chosen)
 
@@ -97,7 +97,7 @@ _COMMANDS: Mapping[str, Callable[[Stage, Path], tuple[str | Path, ...]]] = {
     "ledger check": lambda _, out: ("ledger", "check", "--json", out / "verify.json"),
     "ledger compact": lambda _, __: ("ledger", "compact", "--dry-run"),
     "history": lambda _, out: ("history", "show", "--json", out / "history.json"),
-    "compare": lambda stage, out: ("compare", stage.shas[0], stage.shas[2], "--json", out / "compare.json"),
+    "compare": lambda stage, out: ("compare", *stage.shas, "--json", out / "compare.json"),
     "log": lambda _, out: ("log", "--out", out / "log.md", "--json", out / "log.json"),
     "report": lambda _, out: ("report", "--out", out / "site"),
     "trends": lambda _, out: ("report", "--trends", out / "trends"),
@@ -355,8 +355,18 @@ def _refusal(read: Callable[[], object]) -> str:
     return ""
 
 
-@pytest.mark.parametrize("bomb", _BOMBS)
-@pytest.mark.parametrize("reader", _READERS)
+# These read in a process each time: they get what looks like one of their formats, and any other file is
+# refused in tests/profiling/test_reading_bad_input.py.
+_OWN_FORMATS = {
+    "profile": ("pickle", "gzip", "marshal", "nested in"),
+    "memory snapshot": ("pickle", "zip", "no"),
+}
+
+
+@pytest.mark.parametrize(
+    ("reader", "bomb"),
+    [(one, bomb) for one in _READERS for bomb in _BOMBS if bomb.startswith(_OWN_FORMATS.get(one, ("",)))],
+)
 def test_no_reader_runs_or_swallows_what_it_reads(reader: str, bomb: str, tmp_path: Path) -> None:
     trap = tmp_path / "trapped"
     file = tmp_path / "given.json"

@@ -60,6 +60,7 @@ def _recovered(ledger: Path) -> Recovered:
     return found
 
 
+@settings(max_examples=30)
 @given(rows)
 def test_a_row_survives_its_staged_line(row: Row) -> None:
     assert row == from_cells(json.loads(json.dumps(to_cells(row))))
@@ -105,7 +106,7 @@ def test_a_run_ends_once(tmp_path: Path) -> None:
     assert [0] == _launches(tmp_path)
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), ValueError("no"), MemoryError()])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("no")])
 def test_an_exception_publishes_what_was_added(tmp_path: Path, error: BaseException) -> None:
     run = _begin(tmp_path)
     run.add(_rows(0, 1))
@@ -472,7 +473,7 @@ def test_staged_rows_are_no_uncommitted_change(repository: Repository) -> None:
         assert not describe_working_tree(repository.root, ignored=()).dirty
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(text=rows.map(lambda row: row.outcome.benchmark.name))
 def test_bytes_that_are_no_text_do_not_keep_a_row_out(
     text: str, tmp_path_factory: pytest.TempPathFactory

@@ -191,10 +191,6 @@ def test_phases_inside_a_step_are_found(
     assert 0 < typical["optimizer"] < typical["forward"]
     # In a Trainer the model itself computes the loss.
     assert "transformers" in libraries or typical["loss"] > 0
-
-
-def test_what_no_hook_sees_in_a_closure_is_residual(tmp_path: Path, launcher: PassLauncher) -> None:
-    balance = _balance(tmp_path, launcher, AUTOMATIC)
-
-    assert statistics.median(balance.residual_s) >= 0.002
-    assert _typical(balance)["optimizer"] < 0.002
+    if text == AUTOMATIC:
+        # What no hook sees in a closure is not the optimizer's.
+        assert statistics.median(balance.residual_s) >= 0.002 > typical["optimizer"]

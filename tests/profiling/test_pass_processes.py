@@ -28,10 +28,10 @@ from perfkit.runner.commands import ChildProcess
 FACTS = """
 import gc, json, os, signal, sys, threading
 
-import torch
-
 
 def main():
+    import torch
+
     print("to the output", flush=True)
     os.write(2, b"to the error")
     torch.ones(300, 300).matmul(torch.ones(300, 300))
@@ -75,6 +75,10 @@ def lingers():
 
 def leaves():
     os._exit(7)
+
+
+def ends():
+    open(sys.argv[1], "w").close()
 
 
 def waits():
@@ -131,10 +135,11 @@ def test_the_target_finds_what_a_fresh_process_has(tmp_path: Path, either: PassL
     } == facts
 
 
+@pytest.mark.parametrize("either", [True], indirect=True, ids=["forked"])
 def test_a_pass_that_dies_is_reported_and_takes_nothing_from_the_next(
     tmp_path: Path, either: PassLauncher
 ) -> None:
-    """It ends by a signal, or with an exit status that nobody expected."""
+    """It ends by a signal, or with an exit status that nobody expected; a fresh one has nothing to take."""
     for call, ended in (("dies", "was killed by SIGKILL"), ("leaves", "exit status 7")):
         (tmp_path / call).mkdir()
         problem = _run(tmp_path / call, call, either).problem
@@ -142,8 +147,8 @@ def test_a_pass_that_dies_is_reported_and_takes_nothing_from_the_next(
         assert problem is not None
         assert ended in problem.message
 
-    assert None is _run(tmp_path, "main", either, str(tmp_path / "facts.json")).problem
-    assert (tmp_path / "facts.json").exists()
+    assert None is _run(tmp_path, "ends", either, str(tmp_path / "ended")).problem
+    assert (tmp_path / "ended").exists()
 
 
 def test_a_pass_that_cannot_begin_is_over(tmp_path: Path, either: PassLauncher) -> None:

@@ -5,33 +5,14 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from explained import LOCK, call, function
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfkit.model.readings import Call, FunctionTime, WaitTime
+from perfkit.model.readings import FunctionTime, WaitTime
 from perfkit.profiling.diff.attribution import DEVICE, LOADER_WORKERS, fold_waits, sink_of
 
-LOCK = "{method 'acquire' of '_thread.lock' objects}"
 LOADER = "torch/utils/data/dataloader.py"
-
-
-def caller(place: int, seconds: float = 1.0, calls: int = 1) -> Call:
-    return Call(caller=place, calls=calls, own_s=seconds, cumulative_s=seconds)
-
-
-def function(name: str, *callers: Call, file: str = "train.py", own_s: float = 0.0) -> FunctionTime:
-    """Return a function, built in where it stands in braces."""
-    return FunctionTime(
-        file="" if name.startswith("{") else file,
-        line=0,
-        function=name,
-        kind="builtin" if name.startswith("{") else "own",
-        calls=sum(call.calls for call in callers) or 1,
-        primitive_calls=1,
-        own_s=own_s,
-        cumulative_s=own_s,
-        callers=callers,
-    )
 
 
 def seconds(waits: tuple[WaitTime, ...]) -> dict[str, float]:
@@ -42,8 +23,8 @@ def test_a_lock_below_the_loader_waits_for_its_workers() -> None:
     waits = fold_waits(
         [
             function("_try_get_data", file=LOADER),
-            function("wait", caller(0), file="threading.py"),
-            function(LOCK, caller(1, 3.0, calls=4), own_s=3.0),
+            function("wait", call(0), file="threading.py"),
+            function(LOCK, call(1, 3.0, calls=4), own_s=3.0),
         ]
     )
     assert (WaitTime(whom=LOADER_WORKERS, seconds=3.0, calls=4, through=("lock.acquire",)),) == waits
@@ -53,24 +34,22 @@ def test_recursion_ends_and_does_not_hide_the_caller() -> None:
     waits = fold_waits(
         [
             function("_next_data", file=LOADER),
-            function("a", caller(0, 1.0), caller(1, 50.0), caller(2, 1.0)),
-            function("b", caller(1, 1.0)),
-            function(LOCK, caller(2), own_s=2.0),
+            function("a", call(0, 1.0), call(1, 50.0), call(2, 1.0)),
+            function("b", call(1, 1.0)),
+            function(LOCK, call(2), own_s=2.0),
         ]
     )
     assert {LOADER_WORKERS: pytest.approx(2.0)} == seconds(waits)
 
 
 def test_a_circle_that_nobody_entered_waits_for_another_thread() -> None:
-    waits = fold_waits(
-        [function("a", caller(1)), function("b", caller(0)), function(LOCK, caller(0), own_s=2.0)]
-    )
+    waits = fold_waits([function("a", call(1)), function("b", call(0)), function(LOCK, call(0), own_s=2.0)])
     assert {"another thread": pytest.approx(2.0)} == seconds(waits)
 
 
 def test_calls_nested_deeper_than_python_are_followed() -> None:
-    chain = [function(f"f{place}", caller(place)) for place in range(5_000)]
-    waits = fold_waits([function("_get_data", file=LOADER), *chain, function(LOCK, caller(5_000), own_s=1.0)])
+    chain = [function(f"f{place}", call(place)) for place in range(5_000)]
+    waits = fold_waits([function("_get_data", file=LOADER), *chain, function(LOCK, call(5_000), own_s=1.0)])
     assert {LOADER_WORKERS: pytest.approx(1.0)} == seconds(waits)
 
 
@@ -78,8 +57,8 @@ def test_the_debt_of_a_device_is_one_however_it_is_paid() -> None:
     (wait,) = fold_waits(
         [
             function("main"),
-            function("{method 'item' of 'torch._C.TensorBase' objects}", caller(0), own_s=1.0),
-            function("{method 'to' of 'torch._C._TensorBase' objects}", caller(0), own_s=2.0),
+            function("{method 'item' of 'torch._C.TensorBase' objects}", call(0), own_s=1.0),
+            function("{method 'to' of 'torch._C._TensorBase' objects}", call(0), own_s=2.0),
         ]
     )
     assert (DEVICE, 3.0, 2) == (wait.whom, wait.seconds, wait.calls)
@@ -90,8 +69,8 @@ def test_a_file_with_a_similar_name_proves_nothing() -> None:
     waits = fold_waits(
         [
             function("_get_data", file=LOADER),
-            function("join", caller(0), file="src/multithreading.py"),
-            function(LOCK, caller(1), own_s=1.0),
+            function("join", call(0), file="src/multithreading.py"),
+            function(LOCK, call(1), own_s=1.0),
         ]
     )
     assert {LOADER_WORKERS: pytest.approx(1.0)} == seconds(waits)
@@ -106,11 +85,11 @@ _SECONDS = st.floats(0, 1_000, allow_nan=False)
 def call_graphs(draw: st.DrawFn) -> list[FunctionTime]:
     """Return functions that call each other, themselves, or in circles."""
     size = draw(st.integers(1, 40))
-    calls = st.builds(caller, st.integers(0, size - 1), _SECONDS, st.integers(0, 9))
+    calls = st.builds(call, st.integers(0, size - 1), _SECONDS, st.integers(0, 9))
     return [
         function(
             draw(_NAMES),
-            *draw(st.lists(calls, max_size=6, unique_by=lambda call: call.caller)),
+            *draw(st.lists(calls, max_size=6, unique_by=lambda one: one.caller)),
             file=draw(_FILES),
             own_s=draw(_SECONDS),
         )
@@ -118,6 +97,7 @@ def call_graphs(draw: st.DrawFn) -> list[FunctionTime]:
     ]
 
 
+@settings(max_examples=30)
 @given(call_graphs())
 def test_nothing_is_lost_or_reported_twice(functions: list[FunctionTime]) -> None:
     whole = math.fsum(one.own_s for one in functions if sink_of(one) is not None)

@@ -41,10 +41,12 @@ def _log(rows: list[Row], history: History = HISTORY, columns: tuple[Column, ...
         return build_change_log(found, shown, history, gate_ratio_of=ratio_of)
 
 
+def _cells(log: ChangeLog) -> list[Cell]:
+    return [cell for entry in log.tables[0].entries for cell in entry.cells if cell is not None]
+
+
 def _cell(rows: list[Row], entry: int = 0) -> Cell:
-    cell = _log(rows).tables[0].entries[entry].cells[0]
-    assert cell is not None
-    return cell
+    return _cells(_log(rows))[entry]
 
 
 def _interleaved(sha: str, *means: float, run: str = "run-1", minute: int = 0) -> list[Row]:
@@ -79,10 +81,10 @@ def test_a_ratio_needs_alternation_with_the_row_before() -> None:
     together = _interleaved(A, 1.0, 2.0) + _interleaved(B, 2.0, 4.0)
     apart = [build_row(1.0, sha=A, run="r1"), build_row(2.0, sha=B, run="r2", minute=5)]
 
-    ratio = _cell(together, 1).ratio
-    assert ratio is not None
-    assert pytest.approx(2.0) == ratio.value
-    assert None is _cell(together, 0).ratio
+    first, second = _cells(_log(together))
+    assert second.ratio is not None
+    assert pytest.approx(2.0) == second.ratio.value
+    assert None is first.ratio
     assert None is _cell(apart, 1).ratio
 
 
@@ -92,9 +94,10 @@ def test_versions_of_a_benchmark_never_share_a_ratio() -> None:
         build_row(2.0, sha=B, block=0, version="v2", minute=1),
     ]
 
-    assert (True, False) == (_cell(rows, 0).other_version, _cell(rows, 1).other_version)
-    assert None is _cell(rows, 1).ratio
-    assert "‡ measured by an older version" in render_change_log(_log(rows))
+    log = _log(rows)
+
+    assert [(True, None), (False, None)] == [(cell.other_version, cell.ratio) for cell in _cells(log)]
+    assert "‡ measured by an older version" in render_change_log(log)
 
 
 def test_a_gate_shows_the_ratio_that_its_verdict_rests_on() -> None:
@@ -134,25 +137,27 @@ def test_a_gate_that_went_on_shows_the_ratio_of_all_its_launches() -> None:
     assert (found.ratio, found.low, found.high) == (gate.ratio, gate.low, gate.high)
 
 
-@pytest.mark.parametrize("verdict", ["NEW", "MISSING", "CHANGED"])
-def test_a_gate_that_could_not_compare_a_benchmark_hides_no_measurement(verdict: Verdict) -> None:
+def test_a_gate_that_could_not_compare_a_benchmark_hides_no_measurement() -> None:
     measured = [build_row(3.0, sha=A, run="r1"), build_row(2.0, sha=B, run="r1")]
-    policy = JudgedPolicy(rules=RULES, margin=0.02, gating=True, verdict=verdict)
+    policy = JudgedPolicy(rules=RULES, margin=0.02, gating=True)
     finding = build_row(
-        sha=B, run="gate", minute=9, source="gate", side="head", status="skipped", message="x", policy=policy
+        sha=B, run="gate", minute=9, source="gate", side="head", status="skipped", message="x"
     )
-    failed = replace(finding, policy=replace(policy, verdict="FAILED"))
+    verdicts: tuple[Verdict, ...] = ("NEW", "MISSING", "CHANGED", "FAILED")
+    new, *others, failed = (replace(finding, policy=replace(policy, verdict=verdict)) for verdict in verdicts)
 
-    assert 2.0 == _cell([*measured, finding], 1).mean
-    assert None is _log([measured[0], finding]).tables[0].entries[1].cells[0]
+    for one in (new, *others):
+        assert 2.0 == _cell([*measured, one], 1).mean
+    assert None is _log([measured[0], new]).tables[0].entries[1].cells[0]
     assert "skipped: x" == _cell([*measured, failed], 1).failure
 
 
-@pytest.mark.parametrize("source", ["calibrate", "tricks"])
-def test_code_that_was_changed_on_purpose_is_no_commits(source: Source) -> None:
+def test_code_that_was_changed_on_purpose_is_no_commits() -> None:
+    sources: tuple[Source, ...] = ("calibrate", "tricks")
     rows = [build_row(1.0, sha=A, run="r1"), build_row(1.1, sha=B, run="r1")]
     changed = [
-        build_row(9.0, sha=B, run="r2", minute=launch, launch=launch, source=source, dirty=launch == 3)
+        build_row(9.0, sha=B, run=source, minute=launch, launch=launch, source=source, dirty=launch == 3)
+        for source in sources
         for launch in range(4)
     ]
 
@@ -163,9 +168,8 @@ def test_code_that_was_changed_on_purpose_is_no_commits(source: Source) -> None:
 @pytest.mark.parametrize(("base", "head"), [(A, C), (C, B)])
 def test_a_gate_shows_no_ratio_unless_its_base_is_the_row_before(base: str, head: str) -> None:
     rows = [*_gated(base, head, 1.5), *(build_row(1.0, sha=sha, run=sha) for sha in (A, B, C))]
-    cells = [_cell(rows, entry) for entry in range(3)]
 
-    assert [(None, None)] * 3 == [(cell.gate, cell.ratio) for cell in cells]
+    assert [(None, None)] * 3 == [(cell.gate, cell.ratio) for cell in _cells(_log(rows))]
 
 
 def test_a_gate_of_uncommitted_changes_omits_its_base() -> None:
@@ -174,7 +178,7 @@ def test_a_gate_of_uncommitted_changes_omits_its_base() -> None:
 
     log = _log([*dirty, build_row(7.0, sha=A, run="r2")])
     assert [A] == [entry.commit for entry in log.tables[0].entries]
-    assert (7.0, 1) == (_cell([*dirty, build_row(7.0, sha=A, run="r2")]).mean, log.dirty_runs)
+    assert ([7.0], 1) == ([cell.mean for cell in _cells(log)], log.dirty_runs)
 
 
 def test_an_interleaved_run_outranks_a_later_single_launch() -> None:
@@ -193,8 +197,10 @@ def test_the_newest_run_decides_about_failure() -> None:
     bad = build_row(run="r2", minute=1, status="error", message="ValueError: no | such thing")
     healed = build_row(2.0, run="r3", minute=2)
 
-    assert "failed: ValueError: no | such thing" == _cell([good, bad]).failure
-    assert "failed: ValueError: no \\| such thing" in render_change_log(_log([good, bad]))
+    log = _log([good, bad])
+
+    assert ["failed: ValueError: no | such thing"] == [cell.failure for cell in _cells(log)]
+    assert "failed: ValueError: no \\| such thing" in render_change_log(log)
     assert 2.0 == _cell([good, bad, healed]).mean
 
 
@@ -212,7 +218,8 @@ def test_a_commit_that_runs_the_same_code_names_a_measured_one() -> None:
     assert 2 == render_change_log(log).count(f"| same code as `{A[:10]}` |")
     # One that the same code was found of later is measured all the same.
     rows.append(build_row(2.0, sha=B, run="4"))
-    assert (2.0, None) == (_cell(rows, 1).mean, _cell(rows, 1).same_as)
+    measured = _cell(rows, 1)
+    assert (2.0, None) == (measured.mean, measured.same_as)
 
 
 def test_dirty_runs_are_left_out_and_counted() -> None:

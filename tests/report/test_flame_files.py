@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked_commands import run_perfkit
+from forked_commands import run_here
 
 from perfkit.commands.show import read_profiles
 from perfkit.config import load_project
@@ -178,7 +178,7 @@ def test_commands_write_both_formats(verb: str, tmp_path: Path) -> None:
     files = [PROFILES / "tensor_losses.stat", PROFILES / "whole_tensors.stat"]
     firefox, speedscope = tmp_path / "firefox.json", tmp_path / "speedscope.json"
 
-    done = run_perfkit(verb, *files, "--firefox", firefox, "--speedscope", speedscope, cwd=tmp_path)
+    done = run_here(verb, *files, "--firefox", firefox, "--speedscope", speedscope, cwd=tmp_path)
 
     assert (0, "") == (done.returncode, done.stderr)
     assert "whole_tensors.stat" in done.stdout

@@ -9,8 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 TESTS = Path(__file__).parent.parent
 # Reports on standard output how many threads ran beside the measuring.
 GATE = """
@@ -66,35 +64,25 @@ def _read_all(terminal: int) -> str:
     return b"".join(parts).decode()
 
 
-def test_the_table_is_redrawn_when_there_is_news() -> None:
-    _, shown = _in_terminal(TERM="xterm")
+def test_the_table_is_redrawn_when_there_is_news_and_nothing_is_left_of_it() -> None:
+    output, shown = _in_terminal(TERM="xterm")
 
-    for drawn in ("+2.5 to +6.1 %", "+2.5 to +4.3 %", "1 s, about 59 s left"):
+    assert "1\n" == output, "another thread redraws"
+    for drawn in ("+2.5 to +6.1 %", "+2.5 to +4.3 %", "1 s, about 59 s left", "test_a[red]", "measuring"):
         assert drawn in shown
     assert "+2.5 to +5.2 %" not in shown
-    assert "test_a[red]" in shown
-    assert "measuring" in shown
-
-
-def test_nothing_is_left_of_the_table() -> None:
-    _, shown = _in_terminal(TERM="xterm")
-
     last = shown.rpartition("test_b")[2]
     assert re.search(r"(\x1b\[1A\x1b\[2K){5,}$", last)
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
 
 
-def test_no_thread_redraws() -> None:
-    output, _ = _in_terminal(TERM="xterm")
+def _in_pipe(*, enabled: bool = True) -> subprocess.CompletedProcess[str]:
+    command, variables = _script(enabled=enabled), _environment(FORCE_COLOR="1")
+    return subprocess.run(command, capture_output=True, text=True, env=variables, check=True)
 
-    assert "1\n" == output
 
-
-@pytest.mark.parametrize("variables", [{"FORCE_COLOR": "1"}, {}])
-def test_a_pipe_gets_a_line_for_each_piece_of_news(variables: dict[str, str]) -> None:
-    done = subprocess.run(
-        _script(), capture_output=True, text=True, env=_environment(**variables), check=True
-    )
+def test_a_pipe_gets_a_line_for_each_piece_of_news() -> None:
+    done = _in_pipe()
 
     assert [
         "gate: aaaaaaa, bbbbbbb",
@@ -112,8 +100,4 @@ def test_a_dumb_terminal_gets_lines() -> None:
 
 
 def test_silence_is_silent() -> None:
-    done = subprocess.run(
-        _script(enabled=False), capture_output=True, text=True, env=_environment(), check=True
-    )
-
-    assert "" == done.stderr
+    assert "" == _in_pipe(enabled=False).stderr

@@ -152,10 +152,11 @@ def _answer(order: Order) -> Answer:
 def _content(order: Order) -> bytes:
     try:
         with Path(os.fsdecode(order.file)).open("rb") as stream:
-            data = stream.read(LARGEST_BYTES + 1)
+            size = os.fstat(stream.fileno()).st_size
+            data = b"" if size > LARGEST_BYTES else stream.read(LARGEST_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{order.name} cannot be read ({error.strerror or error})") from None
-    if len(data) > LARGEST_BYTES:
+    if max(size, len(data)) > LARGEST_BYTES:
         raise UsageError(f"{order.name} has more than {LARGEST_BYTES // 10**6} MB; profile fewer steps")
     return data
 
