@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from forked_commands import run_perfkit
 from gating import CONFIGURATION, SPIN, GitProject, git_project
+from synthetic import ENVIRONMENT, MACHINE
 from test_gate_environments import variables
 from wheels import write_wheel
 
 from perfkit.errors import NotMeasuredError
+from perfkit.gating.packages import PackageSearch
+from perfkit.gating.pairs import Earlier
+from perfkit.model import Benchmark, Environment, Machine
 from perfkit.repo.environments import Environments, side_environments
 from perfkit.repo.mixed import Mixtures
 
@@ -30,20 +38,12 @@ import right
 # Other processes do not take this time.
 pytestmark = pytest.mark.benchmark(timer=time.thread_time)
 
-def test_alone(benchmark):
-    benchmark.pedantic(alone.run, rounds=5, iterations=20)
-
 def test_together(benchmark):
     benchmark.pedantic(right.run, rounds=5, iterations=20)
 
 def test_level(benchmark):
     units = int(os.environ.get("LEVEL", "10"))
     benchmark.pedantic(alone.spin, args=(units,), rounds=5, iterations=20)
-
-def test_breaking(benchmark):
-    import idle3
-    assert alone.NEW == idle3.NEW, "idle3 is of another age"
-    benchmark.pedantic(alone.run, rounds=5, iterations=20)
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_of_two(benchmark, n):
@@ -108,52 +108,30 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return Scene(place=place, project=project)
 
 
-@pytest.fixture(scope="module")
-def alone(scene: Scene) -> tuple[int, dict[str, Any]]:
-    """Return the exit code and the document of a first search."""
-    return scene.bisect("test_alone")[:2]
-
-
-def test_the_package_is_named_with_its_versions(alone: tuple[int, dict[str, Any]]) -> None:
-    code, report = alone
-    (found,) = report["found"]
-    assert (0, "found", True) == (code, report["answer"], found["confirmed"])
-    assert [[{"name": "alone", "base": "1.0", "head": "2.0"}]] == found["together"]
-    assert found["low"] < 2 < found["high"] * 1.2
-    assert 10 == report["packages"]
-
-
 def test_packages_that_only_together_cost_are_named_both(scene: Scene) -> None:
     code, report, _ = scene.bisect("test_together")
     (found,) = report["found"]
-    named = {one["name"] for part in found["together"] for one in part}
-    assert (0, {"left", "needy", "right"}, True) == (code, named, found["confirmed"])
+    named = {(one["name"], one["base"], one["head"]) for part in found["together"] for one in part}
+    expected = {(name, "1.0", "2.0") for name in ("left", "needy", "right")}
+    assert (0, expected, "found", True) == (code, named, report["answer"], found["confirmed"])
+    assert found["low"] < 2 < found["high"] * 1.2
+    assert 10 == report["packages"]
     # needy needs the version of left.
     assert {2, 1} == {len(part) for part in found["together"]}
     assert "pin" in (scene.place / "test_together.md").read_text()
 
 
-def test_packages_between_two_that_break_each_other_are_not_named(scene: Scene) -> None:
-    code, report, _ = scene.bisect("test_breaking")
-    (found,) = report["found"]
-    assert (0, True) == (code, found["confirmed"])
-    assert [{"alone", "idle3"}] == [{one["name"] for one in part} for part in found["together"]]
-
-
-def test_what_was_measured_is_not_measured_again(scene: Scene, alone: tuple[int, dict[str, Any]]) -> None:
-    _, before = alone
-    _, report, _ = scene.bisect("test_alone")
-    assert report["earlier"] > before["earlier"]
-    assert report["found"][0]["together"] == before["found"][0]["together"]
-
-
-def test_a_variable_is_one_of_the_suspects(scene: Scene) -> None:
+def test_a_variable_is_one_of_the_suspects_and_is_not_measured_again(scene: Scene) -> None:
     values = ("--base-with", "LEVEL=10", "--head-with", "LEVEL=20")
     code, report, _ = scene.bisect("test_level", *values)
     (found,) = report["found"]
     assert (0, 11) == (code, report["packages"])
     assert [[{"name": "LEVEL", "base": "10", "head": "20"}]] == found["together"]
     assert "set LEVEL=10" in (scene.place / "test_level.md").read_text()
+
+    _, again, _ = scene.bisect("test_level", *values)
+    assert again["earlier"] > report["earlier"]
+    assert again["found"][0]["together"] == found["together"]
 
 
 def test_an_end_that_cannot_run_is_named(scene: Scene) -> None:
@@ -176,7 +154,7 @@ def test_an_end_that_cannot_run_is_named(scene: Scene) -> None:
     ],
 )
 def test_what_means_nothing_is_refused(scene: Scene, arguments: tuple[str, ...], expected: str) -> None:
-    code, report, error = scene.bisect("test_alone", *arguments)
+    code, report, error = scene.bisect("test_level", *arguments)
     assert (2, {}) == (code, report)
     assert f"perfkit: {expected}" in error
 
@@ -187,6 +165,72 @@ def ends(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Environments:
         monkeypatch.setenv(name, value)
     wanted = {"base": [str(scene.place / "old.txt")], "head": [str(scene.place / "new.txt")]}
     return side_environments(wanted, log=lambda _: None)  # type: ignore[arg-type]
+
+
+@dataclass
+class FakeMeter:
+    """Measures mixtures that are slower with head's ``alone``, and may break with one of two packages."""
+
+    groups: Sequence[frozenset[str]]
+    breaking: frozenset[str]
+    open_pair: tuple[int, int] | None = None
+    benchmark: Benchmark | None = None
+    machine: Machine = MACHINE
+    environment: Environment = ENVIRONMENT
+    runs: list[str] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
+    launches: int = 0
+
+    def open(self, base: int, head: int) -> Mapping[int, str]:
+        """Open a pair, if both places run."""
+        failed = {one: "breaks" for one in (base, head) if 1 == len(self.groups[one] & self.breaking)}
+        self.open_pair = None if failed else (base, head)
+        return failed
+
+    def launch(self) -> float:
+        """Return the log ratio of both places, with a small scatter."""
+        assert self.open_pair is not None
+        self.launches += 1
+        base, head = ("alone" in self.groups[place] for place in self.open_pair)
+        return 0.7 * (head - base) + 0.002 * math.sin(7.0 * self.launches)
+
+    def count(self, places: Sequence[int], metric: str) -> Mapping[int, float | str]:
+        """Count nothing."""
+        raise NotImplementedError
+
+    def earlier(self, _: str) -> Earlier:
+        """Return that nothing was measured before."""
+        return Earlier()
+
+    def name(self, place: int) -> str:
+        """Return a name."""
+        return str(place)
+
+    def explain(self, *_: int) -> None:
+        """Explain nothing."""
+
+    def levels(self, *_: int) -> tuple[None, None]:
+        """Know no times."""
+        return None, None
+
+
+@pytest.mark.parametrize("guilty", [frozenset({"alone"}), frozenset({"alone", "idle3"})])
+def test_a_package_is_named_and_of_two_that_break_each_other_none_between(
+    scene: Scene, ends: Environments, guilty: frozenset[str]
+) -> None:
+    breaking = guilty if len(guilty) > 1 else frozenset()
+    search = PackageSearch(
+        mixtures=Mixtures(ends, scene.project.root),
+        opening=lambda groups: nullcontext(FakeMeter(groups, breaking)),
+        confidence=0.99,
+        deadline=math.inf,
+        progress=Mock(),
+    )
+
+    conclusion, (found,), _ = search.run()
+
+    assert ("found", True) == (conclusion.status, found.confirmed)
+    assert [guilty] == [{one.name for one in part} for part in found.together]
 
 
 def test_mixtures_know_what_goes_together(scene: Scene, ends: Environments) -> None:
