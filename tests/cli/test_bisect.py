@@ -8,13 +8,12 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import Cluster, cluster
+from cluster import cluster
 from forked_commands import run_perfkit
 from gating import PERFKIT, GitProject, benchmark, git_project, work
 from synthetic import build_row
@@ -275,34 +274,6 @@ def test_commits_that_do_not_import_are_skipped_and_reported(partly_broken: Scen
     assert "callee" == step["counted"]["causes"][0]["what"]
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Return a cluster whose one worker nobody kills."""
-    pytest.importorskip("distributed", reason="the extra `engine` is not installed")
-    with cluster(tmp_path_factory.mktemp("cluster"), workers=1) as made:
-        yield made
-
-
-@pytest.mark.slow
-def test_a_commit_is_found_by_counts(partly_broken: Scene, shared: Cluster, tmp_path: Path) -> None:
-    ledger = tmp_path / "ledger"
-
-    found = _bisect_by(partly_broken, shared.url, "--metric", "python_calls", ledger=ledger)
-
-    assert 0 == found.exit_code, found.stderr
-    assert [[*partly_broken.shas[BROKEN : CHANGED + 1]]] == found.suspects
-    (step,) = found.report["steps"]
-    assert 1 == step["after"]["mean"] - step["before"]["mean"]
-    rows = Ledger(ledger).rows()
-    counted = Counter(row.commit.sha for row in rows if row.outcome.metric.name == "python_calls")
-    assert {1} == set(counted.values())
-    assert {(partly_broken.shas[0], partly_broken.shas[6])} == {
-        (row.policy.good, row.policy.bad) for row in rows if isinstance(row.policy, BisectPolicy)
-    }
-    assert sorted({row.run_id for row in rows}) == sorted(found.report["runs"])
-    assert {"bisect"} == {row.source for row in rows}
-
-
 @pytest.mark.slow
 def test_a_commit_is_found_by_time_though_a_worker_is_killed(partly_broken: Scene, tmp_path: Path) -> None:
     pytest.importorskip("distributed")
@@ -333,15 +304,3 @@ def test_a_commit_is_found_by_time_though_a_worker_is_killed(partly_broken: Scen
     assert {1} == set(launches.values())
     assert again.report["earlier"] >= found.report["launches"]
     assert not set(found.report["runs"]).intersection(again.report["runs"])
-
-
-@pytest.mark.slow
-def test_a_machine_that_no_worker_is_of_is_refused(
-    partly_broken: Scene, shared: Cluster, tmp_path: Path
-) -> None:
-    ledger = tmp_path / "ledger"
-    found = _bisect_by(partly_broken, shared.url, "--machine", "nobody", ledger=ledger)
-
-    assert found.exit_code in (2, 4)
-    assert "its machine is" in found.stderr.splitlines()[-1]
-    assert [] == list(ledger.glob("*.parquet"))
