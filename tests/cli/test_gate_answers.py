@@ -192,7 +192,6 @@ def test_an_accepted_regression_stops_nothing(stopped: Stopped) -> None:
     assert first < second
 
 
-@pytest.mark.slow
 def test_a_function_that_only_workers_of_a_loader_run_is_named() -> None:
     base, head = (LOADER.format(numbers=numbers) for numbers in (5_000, 75_000))
     tests = "import loading\n\ndef test_epoch(benchmark):\n    benchmark.pedantic(loading.epoch, rounds=3)\n"

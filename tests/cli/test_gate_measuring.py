@@ -96,10 +96,9 @@ def test_what_is_made_and_never_run_has_failed(tmp_path_factory: pytest.TempPath
 def test_a_coroutine_function_is_run_where_there_is_a_loop(tmp_path_factory: pytest.TempPathFactory) -> None:
     files = {"benchmarks/test_lazy.py": WITH_LOOP, "conftest.py": LOOP}
 
-    gated = _gate_lazy(tmp_path_factory, files, "--budget", "0.01")
+    gated = _gate_lazy(tmp_path_factory, files)
 
-    found = gated.comparisons["test_fetch"]
-    assert found["head_s"] > 2 * found["base_s"], gated.stderr
+    assert {"test_fetch": "REGRESSED"} == gated.verdicts
 
 
 # Numbers of all three generators, drawn at import, in a fixture, and before the call.
@@ -204,7 +203,7 @@ def test_a_count_decides_only_where_other_processes_repeat_it(unseeded: GitProje
 
 
 def test_nothing_is_accused_where_no_code_differs(unseeded: GitProject) -> None:
-    gated = unseeded.gate("--base", "HEAD^", "--head", "HEAD", "--budget", "5", "--alpha", "0.5")
+    gated = unseeded.gate("--base", "HEAD^", "--head", "HEAD", "--budget", "10", "--alpha", "0.5")
 
     found = [one["verdict"] for one in (*gated.report["comparisons"], *gated.report["exact"])]
     assert found
@@ -260,7 +259,7 @@ def test_work_that_was_moved_to_the_background_comes_first(
     project = git_project(tmp_path_factory.mktemp("cpu"), files)
     project.commit({"demo.py": SUM + BACKGROUND}, "Leave it to a pool")
 
-    gated = project.gate("--base", "HEAD^", "--head", "HEAD", "--budget", "60")
+    gated = project.gate("--base", "HEAD^", "--head", "HEAD", "--budget", "20")
     shown = run_perfkit(*project.judge_command(gated.run_id)[1:], cwd=project.root, env=project.environment())
 
     moved = [one for name, one in gated.comparisons.items() if name.startswith("test_leave")]

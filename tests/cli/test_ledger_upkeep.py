@@ -16,6 +16,8 @@ from synthetic import START, build_row
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
 
+VERBS = ("compact", "check", "check --fix", "merge")
+
 
 def _perfkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return run_perfkit("ledger", *arguments, cwd=cwd)
@@ -144,7 +146,7 @@ def test_a_name_that_is_no_text_can_be_printed(ledger: Path) -> None:
     assert "\x1b[2J" not in done.stderr
 
 
-@pytest.mark.parametrize("words", ["compact", "check --fix", "merge elsewhere"])
+@pytest.mark.parametrize("words", ["compact", "check", "check --fix", "merge elsewhere"])
 def test_a_ledger_that_is_not_there_is_not_begun(ledger: Path, words: str) -> None:
     done = _perfkit(*words.split(), "--ledger", "nowhere", cwd=ledger)
 
@@ -153,10 +155,14 @@ def test_a_ledger_that_is_not_there_is_not_begun(ledger: Path, words: str) -> No
     assert not (ledger / "nowhere").exists()
 
 
-# Others are among the mistakes of tests/contract.
 @pytest.mark.parametrize(
     ("old", "new"),
-    [(("repair", "--dry-run"), "check --fix"), (("pull", "--branch", "kept"), "sync --pull-only")],
+    [
+        (("verify", "--json", "-"), "check"),
+        (("repair", "--dry-run"), "check --fix"),
+        (("pull", "--branch", "kept"), "sync --pull-only"),
+        (("push", "--help"), "sync"),
+    ],
 )
 def test_an_old_name_leads_to_the_new_one(ledger: Path, old: tuple[str, ...], new: str) -> None:
     done = _perfkit(*old, cwd=ledger)

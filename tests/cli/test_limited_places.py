@@ -33,7 +33,7 @@ def one_line(done: subprocess.CompletedProcess[str]) -> str:
     return line
 
 
-@pytest.mark.parametrize("kib", [150_000, 800_000])
+@pytest.mark.parametrize("kib", [150_000, 500_000, 800_000])
 def test_a_limit_of_memory_is_refused_at_once(tmp_path: Path, kib: int) -> None:
     done = run(
         [PERFKIT, "gate"],

@@ -109,7 +109,7 @@ def test_a_flood_is_refused_and_a_cancelled_call_leaves_nothing_behind(project: 
     _run(project, session)
 
 
-@pytest.mark.parametrize("end", ["close", "SIGKILL"])
+@pytest.mark.parametrize("end", ["close", "SIGTERM", "SIGKILL"])
 def test_a_client_or_a_server_that_is_gone_leaves_nothing_behind(project: GitProject, end: str) -> None:
     with subprocess.Popen(
         [PERFKIT, "mcp"],

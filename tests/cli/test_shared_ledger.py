@@ -124,7 +124,9 @@ def test_a_note_that_is_not_in_the_store_is_no_success(project: Path, url: str, 
     ("place", "message"),
     [
         ("s3://none/x", "cannot read the ledger s3://none/x (there is no such bucket)"),
+        ("s4://rows/x", "a ledger in a store must read s3://BUCKET/PATH"),
         (f"s3://{BUCKET}/nothing", f"there is no ledger at s3://{BUCKET}/nothing"),
+        ("nowhere", "there is no ledger at nowhere"),
     ],
 )
 def test_a_wrong_place_is_one_line(project: Path, place: str, message: str) -> None:

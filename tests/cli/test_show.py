@@ -70,10 +70,14 @@ def test_a_package_can_be_taken_for_own(folder: Path, package: str, function: st
     ("files", "expected"),
     [
         (("a.prof", "broken.prof"), "broken.prof is cut short or no cProfile"),
+        (("text.prof",), "text.prof is no profile that perfkit knows"),
+        (("pickle.prof",), "pickle.prof is a pickle"),
         (("crash.prof",), "crash.prof cannot be read"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_line(folder: Path, files: tuple[str, ...], expected: str) -> None:
+    (folder / "text.prof").write_text("no profile")
+    (folder / "pickle.prof").write_bytes(b"\x80\x04N.")
     # A tuple within itself, as a key: the reader itself does not survive it.
     (folder / "crash.prof").write_bytes(b"{\xa9\x01r\x00\x00\x00\x00N0")
     done = show(*files, cwd=folder)

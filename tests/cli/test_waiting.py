@@ -106,7 +106,9 @@ def test_the_time_waited_is_reported_and_eats_no_budget(project: GitProject) -> 
 
 
 @pytest.mark.usefixtures("busy")
-@pytest.mark.parametrize(("verb", "number"), [("gate", signal.SIGHUP), ("experiment", signal.SIGQUIT)])
+@pytest.mark.parametrize(
+    ("verb", "number"), [("gate", signal.SIGHUP), ("profile", signal.SIGTERM), ("experiment", signal.SIGQUIT)]
+)
 def test_a_waiting_command_can_be_ended(project: GitProject, verb: str, number: signal.Signals) -> None:
     with subprocess.Popen(
         [PERFKIT, *VERBS[verb]],

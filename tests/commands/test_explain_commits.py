@@ -222,11 +222,9 @@ def test_without_a_target_two_commits_ask_for_one(repository: Repository) -> Non
     assert 1 == len(done.stderr.splitlines())
 
 
-@pytest.fixture(scope="module")
-def ambiguous(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+@pytest.fixture
+def ambiguous(repository: Repository) -> Repository:
     """Return a repository whose branch "first" is the name of a file too, and so is its branch "b.stat"."""
-    root = tmp_path_factory.mktemp("ambiguous")
-    repository = Repository(root, create_repository(root))
     repository.commit({"pyproject.toml": PYPROJECT, **_files(**BASE)}, "Begin")  # type: ignore[arg-type]
     for branch in ("first", "b.stat"):
         repository.git.git.branch(branch)

@@ -327,6 +327,7 @@ for batch in run(torch.utils.data.DataLoader(torch.ones(40, 8), batch_size=2)):
     ("mark", "more"),
     [
         ("list", "True"),
+        ("iter", "True"),
         ("iter", "next(turns) % 5 == 4"),
         ('perfkit.training("pair", warmup=0, steps=3, balance=0)', "True"),
     ],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +153,13 @@ def test_what_cannot_be_profiled_is_refused_before_the_first_pass(
         run_profile(_request(project, target, **settings), project=project)
     assert message in str(caught.value)
     assert not (project.root / "profiles").exists()
+
+
+def test_an_occupied_port_is_refused_first(project: Project) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        request = replace(_request(project, "train.py", ranks=2), port=server.getsockname()[1])
+        with pytest.raises(UsageError, match="Address already in use; give another one with --master-port"):
+            run_profile(request, project=project)
 
 
 def test_a_line_of_torchrun_is_a_script_with_ranks() -> None:

@@ -135,11 +135,20 @@ def test_a_loops_run_ends_in_what_to_change(
         assert " together: " in message
 
 
-def test_a_function_that_takes_no_such_argument_is_refused(project: TricksProject) -> None:
-    failed = project.tricks("--apply-to", "json:dumps", "--set", "steps=3")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--apply-to", "loop.py", "--only", "sgd_fused"), "loop.py has nothing that it changes"),
+        (("--apply-to", "json:dumps", "--set", "steps=3"), "json:dumps"),
+    ],
+)
+def test_a_loop_that_no_trick_fits_is_refused(
+    project: TricksProject, arguments: tuple[str, ...], message: str
+) -> None:
+    failed = project.tricks(*arguments)
 
     assert (2, "") == (failed.returncode, failed.stdout)
-    assert "json:dumps" in failed.stderr
+    assert message in failed.stderr
     assert "Traceback" not in failed.stderr
 
 

@@ -107,7 +107,7 @@ def _watched(process: subprocess.Popen[str], folder: Path) -> tuple[dict[str, An
     return report, done.stderr
 
 
-def test_a_slow_loader_is_named_with_its_line_after_ctrl_c_too(begin: Begin, tmp_path: Path) -> None:
+def test_a_slow_loader_is_named_with_its_line(begin: Begin, tmp_path: Path) -> None:
     process = begin(HEAD + "train(DataLoader(Slow(), batch_size=4))", "--epochs", "3")
 
     report, shown = _watched(process, tmp_path)
@@ -120,23 +120,6 @@ def test_a_slow_loader_is_named_with_its_line_after_ctrl_c_too(begin: Begin, tmp
     assert "data wait" == max(report["parts"], key=report["parts"].__getitem__)
     assert "perfkit why train.py -- --epochs 3" == report["next"]
     assert "watching" in shown
-
-    watching = subprocess.Popen(
-        [PERFKIT, "watch", str(process.pid), "--for", "10min"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert watching.stderr is not None
-    assert "watching" in watching.stderr.readline()
-    with pytest.raises(subprocess.TimeoutExpired):
-        watching.wait(2)
-    watching.send_signal(signal.SIGINT)
-    shown, _ = watching.communicate()
-    assert 0 == watching.returncode
-    assert f"train.py:{DATA_LINE}" in shown.splitlines()[0]
-    assert process.poll() is None
 
 
 def test_workers_of_a_loader_are_watched(begin: Begin, tmp_path: Path) -> None:
@@ -163,6 +146,28 @@ def test_where_each_rank_waits_is_shown(begin: Begin, tmp_path: Path) -> None:
     assert (True, 2) == (report["hangs"], report["processes"])
     assert "train.py:8" == report["lines"][0]["place"]
     assert {"train.py:8", "train.py:9"} <= {one["place"] for one in report["lines"]}
+
+
+def test_ctrl_c_shows_what_was_seen(begin: Begin, tmp_path: Path) -> None:
+    process = begin(HEAD + "train(DataLoader(Slow(), batch_size=4))")
+    watching = subprocess.Popen(
+        [PERFKIT, "watch", str(process.pid), "--for", "10min"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert watching.stderr is not None
+    assert "watching" in watching.stderr.readline()
+    with pytest.raises(subprocess.TimeoutExpired):
+        watching.wait(2)
+
+    watching.send_signal(signal.SIGINT)
+    shown, _ = watching.communicate()
+
+    assert 0 == watching.returncode
+    assert f"train.py:{DATA_LINE}" in shown.splitlines()[0]
+    assert process.poll() is None
 
 
 def test_what_cannot_be_watched_is_not_measured(tmp_path: Path) -> None:

@@ -80,14 +80,12 @@ def asv_file(results: dict[str, Any], **members: object) -> dict[str, Any]:
 OLD_ASV = asv_file(
     {
         "suite.time_plain": 0.5,
-        "suite.time_failed": None,
         "suite.time_sizes": {
             "result": [1.0, 2.0],
             "params": [["1", "2"]],
             "samples": [[1.0, 1.5], [2.0, 2.5]],
             "stats": [{"number": 3, "repeat": 2}, {"number": 4, "repeat": 2}],
         },
-        "suite.time_all_failed": {"result": None, "params": [["1", "2"]]},
     },
     version=1,
     started_at={"suite.time_plain": 1586678387000},
@@ -144,7 +142,7 @@ def test_a_commit_that_is_none_is_not_known(unknown: object) -> None:
     assert run.commit is None
 
 
-def test_asv_gives_samples_where_it_kept_them_and_rows_of_failures_and_skips() -> None:
+def test_asv_gives_samples_where_it_kept_them() -> None:
     value = decode((FILES / "asv/sample/74d09164-existing-py_usr_bin_python3.json").read_bytes())
     context = asv.context_of(
         decode((FILES / "asv/sample/machine.json").read_bytes()),
@@ -167,10 +165,6 @@ def test_asv_gives_samples_where_it_kept_them_and_rows_of_failures_and_skips() -
         found["sorting.track_ratio"].metric.unit,
         found["sorting.track_ratio"].values,
     )
-    assert ("error", "skipped") == (
-        found["sorting.Sorting.time_sort[10, 'bad']"].status,
-        found["sorting.Sorting.time_sort[10, 'missing']"].status,
-    )
     assert ("Intel(R) Xeon(R) Processor", "8") == (run.machine.facts["cpu"], run.machine.facts["ram_gib"])
 
 
@@ -191,8 +185,35 @@ def test_asv_gives_its_result_where_samples_were_not_kept() -> None:
     ].outcome.benchmark.params
 
 
+def test_asv_failures_and_skips_are_rows() -> None:
+    value = decode((FILES / "asv/sample/74d09164-existing-py_usr_bin_python3.json").read_bytes())
+    [run] = asv.read(value, asv.AsvContext())
+    found = {result.outcome.benchmark.name: result.outcome for result in run.results}
+
+    assert ("error", "skipped") == (
+        found["sorting.Sorting.time_sort[10, 'bad']"].status,
+        found["sorting.Sorting.time_sort[10, 'missing']"].status,
+    )
+
+
 def test_asv_version_1_is_read() -> None:
-    found = outcomes_of(OLD_ASV)
+    found = outcomes_of(
+        asv_file(
+            {
+                "suite.time_plain": 0.5,
+                "suite.time_failed": None,
+                "suite.time_sizes": {
+                    "result": [1.0, 2.0],
+                    "params": [["1", "2"]],
+                    "samples": [[1.0, 1.5], [2.0, 2.5]],
+                    "stats": [{"number": 3, "repeat": 2}, {"number": 4, "repeat": 2}],
+                },
+                "suite.time_all_failed": {"result": None, "params": [["1", "2"]]},
+            },
+            version=1,
+            benchmark_version={"suite.time_plain": "b" * 64},
+        )
+    )
 
     assert (0.5,) == found["suite.time_plain"].values
     assert "b" * 64 == found["suite.time_plain"].benchmark.version

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from experiment_targets import TRAINING
+from forked_commands import run_perfkit
+from repositories import Repository, create_repository
 
 from perfkit.errors import UsageError
 from perfkit.features.experiments.binding import load_bound, spelled
@@ -167,3 +170,51 @@ def test_a_template_without_a_place_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match=r"lr\.toml: argument needs \{name\} and \{value\}"):
         read_experiment(file)
+
+
+SCRIPT = """
+import torch
+from option import parser
+
+settings = parser.parse_args()
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    with torch.autocast("cpu", torch.bfloat16, enabled=settings.amp):
+        loss = model(torch.ones(settings.batch_size, 4)).sum()
+    loss.backward()
+    optimizer.step()
+"""
+EXPERIMENT = """
+target = "train.py"
+seed_argument = "seed"
+blocks = 2
+budget = "120s"
+[factors]
+batch_size = [2, 3]
+[fixed]
+amp = true
+"""
+
+
+def _run(tmp_path: Path, experiment: str) -> subprocess.CompletedProcess[str]:
+    project = Repository(tmp_path, create_repository(tmp_path))
+    option = (
+        f"{ARGPARSE}parser.add_argument('--seed', type=int)\nparser.add_argument('--epochs', choices=['1'])\n"
+    )
+    project.commit({"train.py": SCRIPT, "option.py": option, "size.toml": experiment})
+    return run_perfkit("experiment", "run", "size.toml", cwd=tmp_path)
+
+
+def test_an_experiment_reaches_options_with_underscores(tmp_path: Path) -> None:
+    done = _run(tmp_path, EXPERIMENT)
+
+    assert done.returncode in {0, 3}, done.stderr
+    assert "failed" not in done.stderr
+
+
+def test_what_a_parser_refuses_is_reported_in_its_words(tmp_path: Path) -> None:
+    done = _run(tmp_path, f"{EXPERIMENT}epochs = 7\n")
+
+    assert 4 == done.returncode
+    assert "argument --epochs: invalid choice: '7'" in done.stderr
