@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -39,5 +38,5 @@ def wait_until(condition: Callable[[], object]) -> bool:
     """Return whether something becomes so before a patient person would give up."""
     deadline = time.monotonic() + _PATIENCE_S
     while not (holds := bool(condition())) and time.monotonic() < deadline:
-        os.sched_yield()
+        time.sleep(0.002)
     return holds

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from forked_commands import run_perfkit
 from gating import CONFIGURATION, SPIN, GitProject, git_project
+from synthetic import ENVIRONMENT, MACHINE
 from test_gate_environments import variables
 from wheels import write_wheel
 
 from perfkit.errors import NotMeasuredError
+from perfkit.gating.packages import PackageSearch
+from perfkit.gating.pairs import Earlier
+from perfkit.model import Benchmark, Environment, Machine
 from perfkit.repo.environments import Environments, side_environments
 from perfkit.repo.mixed import Mixtures
+from perfkit.report.bisect import _guilty_lines
 
-_IDLE = tuple(f"idle{number}" for number in range(5))
+_IDLE = ("idle0", "idle3")
 _NAMES = (*_IDLE, "alone", "left", "needy", "right")
 SUITE = """
 import os
@@ -31,18 +40,7 @@ import right
 pytestmark = pytest.mark.benchmark(timer=time.thread_time)
 
 def test_alone(benchmark):
-    benchmark.pedantic(alone.run, rounds=5, iterations=20)
-
-def test_together(benchmark):
-    benchmark.pedantic(right.run, rounds=5, iterations=20)
-
-def test_level(benchmark):
-    units = int(os.environ.get("LEVEL", "10"))
-    benchmark.pedantic(alone.spin, args=(units,), rounds=5, iterations=20)
-
-def test_breaking(benchmark):
-    import idle3
-    assert alone.NEW == idle3.NEW, "idle3 is of another age"
+    assert os.environ["LEVEL"] in {"10", "20"}
     benchmark.pedantic(alone.run, rounds=5, iterations=20)
 
 @pytest.mark.parametrize("n", [1, 2])
@@ -53,8 +51,6 @@ def test_only_old(benchmark):
     assert not right.left.NEW, "left is too new"
     benchmark.pedantic(alone.idle, rounds=5, iterations=20)
 """
-# right alone costs nothing in its new version.
-_RIGHT = "import left\n{spin}\ndef run():\n    return spin(20 if left.NEW and {new} else 10)\n"
 
 
 def _write_wheels(place: Path) -> None:
@@ -71,12 +67,12 @@ def _write_wheels(place: Path) -> None:
         write_wheel(place / ("new" if new else "old"), "rebuilt", "1.0", f"NEW = {new}\n")
         write_wheel(wheels, "left", version, f"NEW = {new}\n", data="share/left.txt")
         write_wheel(wheels, "needy", version, "", needs=f"left=={version}")
-        write_wheel(wheels, "right", version, _RIGHT.format(spin=SPIN, new=new))
+        write_wheel(wheels, "right", version, "import left\n")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """A project whose environments differ in ten packages."""
+    """A project whose environments differ in seven packages and a variable."""
 
     place: Path
     project: GitProject
@@ -88,7 +84,8 @@ class Scene:
         done = run_perfkit(
             "bisect",
             *("--ledger", str(self.project.ledger)),
-            *("--base-with", str(self.place / "old.txt"), "--head-with", str(self.place / "new.txt")),
+            *("--base-with", str(self.place / "old.txt"), "--base-with", "LEVEL=10"),
+            *("--head-with", str(self.place / "new.txt"), "--head-with", "LEVEL=20"),
             *("--benchmark", benchmark, "--json", str(written)),
             *("--markdown", str(self.place / f"{benchmark}.md"), *arguments),
             cwd=self.project.root,
@@ -108,52 +105,18 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return Scene(place=place, project=project)
 
 
-@pytest.fixture(scope="module")
-def alone(scene: Scene) -> tuple[int, dict[str, Any]]:
-    """Return the exit code and the document of a first search."""
-    return scene.bisect("test_alone")[:2]
-
-
-def test_the_package_is_named_with_its_versions(alone: tuple[int, dict[str, Any]]) -> None:
-    code, report = alone
+def test_the_package_is_named_with_its_versions_and_not_measured_again(scene: Scene) -> None:
+    code, report, _ = scene.bisect("test_alone")
     (found,) = report["found"]
     assert (0, "found", True) == (code, report["answer"], found["confirmed"])
     assert [[{"name": "alone", "base": "1.0", "head": "2.0"}]] == found["together"]
     assert found["low"] < 2 < found["high"] * 1.2
-    assert 10 == report["packages"]
+    assert 8 == report["packages"]
+    assert "pin alone==1.0" in (scene.place / "test_alone.md").read_text()
 
-
-def test_packages_that_only_together_cost_are_named_both(scene: Scene) -> None:
-    code, report, _ = scene.bisect("test_together")
-    (found,) = report["found"]
-    named = {one["name"] for part in found["together"] for one in part}
-    assert (0, {"left", "needy", "right"}, True) == (code, named, found["confirmed"])
-    # needy needs the version of left.
-    assert {2, 1} == {len(part) for part in found["together"]}
-    assert "pin" in (scene.place / "test_together.md").read_text()
-
-
-def test_packages_between_two_that_break_each_other_are_not_named(scene: Scene) -> None:
-    code, report, _ = scene.bisect("test_breaking")
-    (found,) = report["found"]
-    assert (0, True) == (code, found["confirmed"])
-    assert [{"alone", "idle3"}] == [{one["name"] for one in part} for part in found["together"]]
-
-
-def test_what_was_measured_is_not_measured_again(scene: Scene, alone: tuple[int, dict[str, Any]]) -> None:
-    _, before = alone
-    _, report, _ = scene.bisect("test_alone")
-    assert report["earlier"] > before["earlier"]
-    assert report["found"][0]["together"] == before["found"][0]["together"]
-
-
-def test_a_variable_is_one_of_the_suspects(scene: Scene) -> None:
-    values = ("--base-with", "LEVEL=10", "--head-with", "LEVEL=20")
-    code, report, _ = scene.bisect("test_level", *values)
-    (found,) = report["found"]
-    assert (0, 11) == (code, report["packages"])
-    assert [[{"name": "LEVEL", "base": "10", "head": "20"}]] == found["together"]
-    assert "set LEVEL=10" in (scene.place / "test_level.md").read_text()
+    _, again, _ = scene.bisect("test_alone")
+    assert again["earlier"] > report["earlier"]
+    assert again["found"][0]["together"] == found["together"]
 
 
 def test_an_end_that_cannot_run_is_named(scene: Scene) -> None:
@@ -185,13 +148,98 @@ def test_what_means_nothing_is_refused(scene: Scene, arguments: tuple[str, ...],
 def ends(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Environments:
     for name, value in variables(scene.place).items():
         monkeypatch.setenv(name, value)
-    wanted = {"base": [str(scene.place / "old.txt")], "head": [str(scene.place / "new.txt")]}
+    wanted = {
+        "base": [str(scene.place / "old.txt"), "LEVEL=10"],
+        "head": [str(scene.place / "new.txt"), "LEVEL=20"],
+    }
     return side_environments(wanted, log=lambda _: None)  # type: ignore[arg-type]
+
+
+@dataclass
+class FakeMeter:
+    """Measures mixtures that are slower with all of some packages, and break with one of others."""
+
+    groups: Sequence[frozenset[str]]
+    slow: set[str]
+    breaking: set[str]
+    open_pair: tuple[int, int] | None = None
+    benchmark: Benchmark | None = None
+    machine: Machine = MACHINE
+    environment: Environment = ENVIRONMENT
+    runs: list[str] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
+    launches: int = 0
+
+    def open(self, base: int, head: int) -> Mapping[int, str]:
+        """Open a pair, if both places run."""
+        failed = {one: "breaks" for one in (base, head) if 1 == len(self.groups[one] & self.breaking)}
+        self.open_pair = None if failed else (base, head)
+        return failed
+
+    def launch(self) -> float:
+        """Return the log ratio of both places, with a small scatter."""
+        assert self.open_pair is not None
+        self.launches += 1
+        base, head = (self.groups[place] >= self.slow for place in self.open_pair)
+        return 0.7 * (head - base) + 0.002 * math.sin(7.0 * self.launches)
+
+    def count(self, places: Sequence[int], metric: str) -> Mapping[int, float | str]:
+        """Count nothing."""
+        raise NotImplementedError
+
+    def earlier(self, _: str) -> Earlier:
+        """Return that nothing was measured before."""
+        return Earlier()
+
+    def name(self, place: int) -> str:
+        """Return a name."""
+        return str(place)
+
+    def explain(self, *_: int) -> None:
+        """Explain nothing."""
+
+    def levels(self, *_: int) -> tuple[None, None]:
+        """Know no times."""
+        return None, None
+
+
+@pytest.mark.parametrize(
+    ("slow", "breaking", "guilty", "hint"),
+    [
+        ({"alone"}, set(), [{"alone"}], "pin alone==1.0"),
+        # Packages between two that break each other are not named.
+        ({"alone"}, {"alone", "idle3"}, [{"alone", "idle3"}], "pin alone==1.0"),
+        # needy needs the version of left.
+        ({"left", "right"}, set(), [{"right"}, {"left", "needy"}], "pin left==1.0 and pin needy==1.0"),
+        ({"LEVEL"}, set(), [{"LEVEL"}], "set LEVEL=10"),
+    ],
+)
+def test_what_costs_is_named_with_what_undoes_it(
+    scene: Scene,
+    ends: Environments,
+    slow: set[str],
+    breaking: set[str],
+    guilty: list[set[str]],
+    hint: str,
+) -> None:
+    search = PackageSearch(
+        mixtures=Mixtures(ends, scene.project.root),
+        opening=lambda groups: nullcontext(FakeMeter(groups, slow, breaking)),
+        confidence=0.99,
+        deadline=math.inf,
+        progress=Mock(),
+    )
+
+    conclusion, (found,), _ = search.run()
+
+    assert ("found", True) == (conclusion.status, found.confirmed)
+    assert sorted(map(sorted, guilty)) == sorted(sorted(one.name for one in part) for part in found.together)
+    assert hint in " ".join(map(str, _guilty_lines(found)))
 
 
 def test_mixtures_know_what_goes_together(scene: Scene, ends: Environments) -> None:
     mixtures = Mixtures(ends, scene.project.root)
-    assert {*_NAMES, "rebuilt"} == set(mixtures.names)
+    assert {*_NAMES, "rebuilt", "LEVEL"} == set(mixtures.names)
     order = mixtures.order()
     assert 1 == abs(order.index("left") - order.index("needy"))
     assert {"left", "needy"} == mixtures.with_needed(["left"])

@@ -263,18 +263,25 @@ def test_a_conftest_that_base_cannot_import_loses_no_benchmark(
     assert {"test_steady": COMPARED, "test_added": "NEW"} == gated.verdicts
 
 
-def test_an_import_error_on_base_alone_fails_the_gate(tmp_path_factory: pytest.TempPathFactory) -> None:
-    tests = "import work\n" + STEADY
-    project = git_project(
-        tmp_path_factory.mktemp("base"), {"work.py": "import nowhere\n", "tests/test_speed.py": tests}
-    )
+def test_a_package_that_is_missing_on_base_alone_or_in_a_call_is_installed_and_not_accepted(
+    tmp_path: Path,
+) -> None:
+    files = {
+        "work.py": "import nowhere\n",
+        "lazy.py": "def raises():\n    import nowhere\n",
+        "tests/test_speed.py": "import work\n" + STEADY,
+        "tests/test_lazy.py": "import lazy\n" + benchmark("raises", "lazy.raises"),
+    }
+    project = git_project(tmp_path, files)
     project.commit({"work.py": work(steady=10)})
 
-    gated = project.gate()
+    gated = project.gate("--budget", "0.01")
 
-    assert (4, {"test_steady": "FAILED"}) == (gated.exit_code, gated.verdicts)
-    message = f"does not import on base: {NOWHERE}"
-    assert message == gated.comparisons["test_steady"]["message"]
+    assert (4, {"test_steady": "FAILED", "test_raises": "FAILED"}) == (gated.exit_code, gated.verdicts)
+    assert f"does not import on base: {NOWHERE}" == gated.comparisons["test_steady"]["message"]
+    shown = gated.stderr.partition("\nnext: ")[2]
+    assert "\n  pip install nowhere\n" in shown
+    assert "accept" not in shown
 
 
 def test_a_base_that_cannot_be_collected_is_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -309,18 +316,3 @@ def test_other_code_than_the_sides_is_refused(tmp_path_factory: pytest.TempPathF
     assert 4 == gated.exit_code
     assert f"wrong code imported on head: work came from {place / 'elsewhere/work.py'}" in gated.stderr
     assert [] == list(project.ledger.glob("*.parquet"))
-
-
-def test_a_missing_package_is_installed_and_not_accepted(tmp_path: Path) -> None:
-    lazy = "def raises():\n    import nowhere\n"
-    tests = f"import work\n{benchmark('raises', 'work.raises')}"
-    project = git_project(tmp_path, {"work.py": lazy, "tests/test_speed.py": tests})
-    project.commit({"work.py": f"import os\n{lazy}"})
-
-    gated = project.gate("--budget", "5")
-
-    assert {"test_raises": "FAILED"} == gated.verdicts
-    assert 4 == gated.exit_code
-    shown = gated.stderr.partition("\nnext: ")[2]
-    assert "\n  pip install nowhere\n" in shown
-    assert "accept" not in shown

@@ -151,26 +151,6 @@ def test_uncommitted_work_is_head(subfolder: tuple[GitProject, Gated]) -> None:
     ]
 
 
-def test_a_repository_without_a_configuration_is_gated(tmp_path_factory: pytest.TempPathFactory) -> None:
-    unmarked = "def test_without_a_benchmark():\n    raise ValueError\n"
-    project = git_project(
-        tmp_path_factory.mktemp("plain"),
-        {
-            "pyproject.toml": "",
-            "core.py": work(steady=UNITS),
-            "tests/unit/test_speed.py": ONE_BENCHMARK.format(module="core") + unmarked,
-        },
-    )
-    project.commit({"core.py": work(steady=TENFOLD)})
-
-    gated = project.gate(*ONE_LAUNCH)
-
-    assert ["tests/unit/test_speed.py::test_steady"] == [
-        one["benchmark"]["name"] for one in gated.report["comparisons"]
-    ]
-    assert _ratio(gated, "test_steady") > CLEARLY_MORE
-
-
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Gated]:
     """Gate two folders that no git knows, the second with a slower and a new benchmark."""
@@ -260,7 +240,7 @@ def _workspace(place: Path) -> GitProject:
             "packages/app/tests/test_step.py": f"from acme_app import step\n{benchmark('step', 'step')}",
         },
     )
-    project.commit({f"{CORE}/acme_core/__init__.py": work(count=60)})
+    project.commit({f"{CORE}/acme_core/__init__.py": work(count=100)})
     return project
 
 
@@ -271,10 +251,9 @@ def test_a_change_in_a_sibling_package_is_measured(tmp_path: Path) -> None:
     (tmp_path / "site/sitecustomize.py").write_text(FINDER.format(mapping=mapping))
     path = os.pathsep.join((f"{tmp_path}/site", f"{project.root}/{APP}"))
 
-    gated = project.gate("--budget", "40", cwd=project.root / "packages/app", extra={"PYTHONPATH": path})
+    gated = project.gate(*ONE_LAUNCH, cwd=project.root / "packages/app", extra={"PYTHONPATH": path})
 
-    assert {"test_step": "REGRESSED"} == gated.verdicts, gated.stderr
-    assert 1 == gated.exit_code
+    assert _ratio(gated, "test_step") > CLEARLY_MORE, gated.stderr
 
 
 RAISES = """
@@ -328,7 +307,7 @@ def test_a_library_in_a_shared_cache_is_refused(tmp_path: Path) -> None:
     home.mkdir()
 
     for _ in range(2):
-        gated = project.gate("--budget", "20", extra={"HOME": str(home)})
+        gated = project.gate(*ONE_LAUNCH, extra={"HOME": str(home)})
         assert 4 == gated.exit_code
         assert "demo_op.so" in gated.stderr
 
@@ -342,10 +321,9 @@ def test_each_side_has_its_own_folder_of_extensions(tmp_path: Path) -> None:
     project.commit({"op.c": SOURCE.format(200_000)})
     shared = tmp_path / "extensions"
 
-    gated = project.gate("--budget", "40", extra={"TORCH_EXTENSIONS_DIR": str(shared)})
+    gated = project.gate(*ONE_LAUNCH, extra={"TORCH_EXTENSIONS_DIR": str(shared)})
 
-    assert {"test_work": "REGRESSED"} == gated.verdicts
-    assert 1 == gated.exit_code
+    assert _ratio(gated, "test_work") > CLEARLY_MORE, gated.stderr
     assert not shared.exists()
 
 
@@ -381,12 +359,12 @@ def test_sides_that_need_the_same_run_one_after_the_other(
     taken = {way: WAYS[way].format(port=port, lock=tmp_path / f"{way}.lock") for way in ways}
     tests = {f"test_{way}.py": HELD.format(way=way, taken=text) for way, text in taken.items()}
     project = git_project(tmp_path, {"work.py": work(steady=10), **tests})
-    project.commit({"work.py": work(steady=60)})
+    project.commit({"work.py": work(steady=100)})
 
-    gated = project.gate("--budget", "60", *option)
+    gated = project.gate(*ONE_LAUNCH, *option)
 
     assert "FAILED" not in gated.verdicts.values(), gated.stderr
     assert "TIMEOUT" not in gated.verdicts.values(), gated.stderr
     if not option:
-        assert {"test_port": "REGRESSED", "test_wait": "REGRESSED"} == gated.verdicts
+        assert all(_ratio(gated, name) > CLEARLY_MORE for name in ("test_port", "test_wait"))
         assert "as where both need the same port or lock file" in gated.notes

@@ -52,7 +52,7 @@ def test_what_head_changes_in_the_rules_does_not_decide(tmp_path: Path) -> None:
         assert named in changed
 
 
-def test_settings_that_only_head_has_count_when_asked_for(tmp_path: Path) -> None:
+def test_rules_and_settings_of_head_decide_where_a_person_asks_for_them(tmp_path: Path) -> None:
     begun = EXACT + '[tool.pytest.ini_options]\ntestpaths = ["tests"]\n'
     files = {
         "tests/test_work.py": "import work\n",
@@ -60,14 +60,17 @@ def test_settings_that_only_head_has_count_when_asked_for(tmp_path: Path) -> Non
         "work.py": FILES["work.py"],
     }
     project = git_project(tmp_path, {"pyproject.toml": begun, **files})
-    project.commit({"pyproject.toml": f'{begun}[tool.perfkit]\nbenchmarks = "speed"\n'}, "Name benchmarks")
+    lenient = begun.replace("[tool.pytest", 'tolerance = "1000%"\n[tool.pytest')
+    named = f'{lenient}[tool.perfkit]\nbenchmarks = "speed"\n'
+    project.commit({**SLOWER, "pyproject.toml": named}, "Name benchmarks, do more, and let it pass")
 
     refused = project.gate("--exact-only")
-    named = project.gate("--exact-only", "--rules", "head")
+    gated = project.gate("--exact-only", "--rules", "head")
 
     assert 2 == refused.exit_code
     assert "--rules head" in refused.stderr
-    assert named.verdicts
+    assert (0, []) == (gated.exit_code, gated.report["changed_rules"]), gated.stderr
+    assert gated.report["exact"]
 
 
 EVERYTHING = (
@@ -185,16 +188,6 @@ def test_a_benchmark_that_does_less_of_its_work_is_named(tmp_path: Path) -> None
     }
 
 
-def test_rules_of_head_decide_where_a_person_asks_for_them(tmp_path: Path) -> None:
-    project = _project(tmp_path)
-    lenient = EXACT + 'tolerance = "1000%"\n'
-    project.commit({**SLOWER, "pyproject.toml": lenient}, "Do more, and let it pass")
-
-    gated = project.gate("--exact-only", "--rules", "head")
-
-    assert (0, []) == (gated.exit_code, gated.report["changed_rules"]), gated.stderr
-
-
 def test_a_configuration_of_base_that_is_not_valid_is_an_error(tmp_path: Path) -> None:
     project = _project(tmp_path, {"pyproject.toml": EXACT + 'tolerance = "many"\n'})
     project.commit({"pyproject.toml": EXACT}, "Mend the rules")
@@ -210,7 +203,7 @@ def test_a_gate_in_which_nothing_decides_measured_nothing(tmp_path: Path) -> Non
     project = _project(tmp_path, {"pyproject.toml": rules})
     project.commit(SLOWER, "Do more")
 
-    gated = project.gate("--budget", "10")
+    gated = project.gate("--budget", "0.01")
 
     assert gated.exit_code == 4, gated.stderr
     assert "nothing was compared" in gated.stderr

@@ -206,7 +206,6 @@ def test_generated_files_are_brought_or_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("conftest", "expected"),
     [
-        ("import pkg._gen\n", 'set copy = ["pkg/_gen.py"] under [tool.perfkit]'),
         (
             "import pytest\ndef pytest_collection_finish(session):\n    pytest.exit('the server is taken')\n",
             "could not collect the benchmarks of head: pytest.exit(): the server is taken; run",
@@ -216,7 +215,7 @@ def test_generated_files_are_brought_or_named(tmp_path: Path) -> None:
             "could not collect the benchmarks of head: SystemExit: 5 (conftest.py:2); run",
         ),
     ],
-    ids=["imports what is ignored", "ends the session", "ends the process"],
+    ids=["ends the session", "ends the process"],
 )
 def test_what_ends_pytest_is_reported(tmp_path: Path, conftest: str, expected: str) -> None:
     project = git_project(tmp_path, {**GENERATED, "work.py": work(steady=10)})
@@ -238,14 +237,15 @@ def test_what_pytest_itself_rests_on_is_gated(tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(found.origin).parent, project.root / "src/pluggy", ignore=ignored)
     project.commit({})
-    more = "\ndef _more(self, *args):\n    sum(range(2000))\n    _begin(self, *args)\n"
+    more = "\ndef _more(self, *args):\n    sum(range(20_000))\n    _begin(self, *args)\n"
     with (project.root / "src/pluggy/_manager.py").open("a") as file:
         file.write(f"\n_begin = PluginManager.__init__{more}PluginManager.__init__ = _more\n")
     project.commit({})
 
-    gated = project.gate("--budget", "60")
+    gated = project.gate(*ONE_LAUNCH)
 
-    assert (1, {"test_manager": "REGRESSED"}) == (gated.exit_code, gated.verdicts), gated.stderr
+    times = gated.comparisons["test_manager"]
+    assert times["head_s"] > 2 * times["base_s"], gated.stderr
     assert "pytest itself needs pluggy, so that launches import it anew" in gated.notes
 
 

@@ -25,6 +25,7 @@ if __name__ == "__main__":
 """
 FILES = {"work.py": work(steady=10), "scripts/train.py": SCRIPT}
 SHORT = ("--budget", "60")
+ONE_LAUNCH = ("--budget", "0.01")
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +48,14 @@ def test_a_script_is_a_benchmark(project: GitProject) -> None:
 
 
 def test_a_function_is_a_benchmark(project: GitProject) -> None:
-    gated = project.gate("--target", "work:steady", *SHORT)
+    gated = project.gate("--target", "work:steady", *ONE_LAUNCH)
 
-    assert {"test_work_steady": "REGRESSED"} == gated.verdicts, gated.stderr
+    found = gated.comparisons["test_work_steady"]
+    assert found["head_s"] > 2 * found["base_s"], gated.stderr
 
 
 def test_a_script_that_ends_in_an_error_is_reported_with_its_words(project: GitProject) -> None:
-    gated = project.gate("--target", "scripts/train.py --times many", *SHORT)
+    gated = project.gate("--target", "scripts/train.py --times many", *ONE_LAUNCH)
 
     assert 4 == gated.exit_code
     message = gated.comparisons["test_train"]["message"]
@@ -106,10 +108,8 @@ def test_data_that_no_checkout_has_is_linked(
         folder.mkdir(parents=True)
         (folder / "numbers.txt").write_text("1 2 3\n" * 50)
 
-    option = ["--exact-only"] if text == ARGUMENT else []
-    gated = project.gate("--target", words, *option, *SHORT)
+    gated = project.gate("--target", words, *ONE_LAUNCH)
 
     assert "FAILED" not in gated.verdicts.values(), gated.stderr
-    assert option or gated.exit_code == 1
     assert all(["numbers.txt"] == [path.name for path in folder.iterdir()] for folder in folders)
     assert f"{', '.join(sorted(places))}: no checkout has it" in gated.notes

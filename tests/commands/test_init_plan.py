@@ -14,7 +14,8 @@ from perfkit.choices import Service
 from perfkit.config import load_project
 from perfkit.errors import ConfigError, RepositoryError, UsageError
 from perfkit.features.init.command import plan_start, write_plan
-from perfkit.features.init.files import StartingPlan
+from perfkit.features.init.files import StartingPlan, configuration
+from perfkit.features.init.layout import read_layout
 
 PROJECT = '[build-system]\nrequires = ["setuptools"]\n\n[project]\nname = "widgets"\nversion = "1"\n'
 LISTS = '''
@@ -121,9 +122,16 @@ class Pile:
 
     def largest(self):
         return max(self.items)
+
+def summed(items):
+    return sum(items)
+
+def halved(path, numbers):
+    return [len(path) / number for number in numbers * 100]
 """
 TESTED = """
-from widgets import Pile, annotated_as, paired, translated
+import tempfile
+from widgets import Pile, annotated_as, halved, paired, summed, translated
 
 def test_what_reads_a_file_that_was_built():
     assert translated(range(3000)) == ["oui"] * 3000
@@ -138,6 +146,11 @@ def test_pairs(tmp_path):
 
 def test_largest():
     assert Pile(range(2000)).largest() == 1999
+
+def test_what_no_benchmark_can_hold():
+    assert summed(list(range(1000))) and paired([1, 2], 2)
+    with tempfile.TemporaryDirectory() as folder:
+        assert halved(folder, [1, 2, 3])
 """
 NOTEBOOK = (
     '{"cells": [{"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": null,'
@@ -172,6 +185,9 @@ def test_calls_that_are_there_become_benchmarks(
     tests = [line for line in text.splitlines() if line.startswith("def ")]
     assert [f"def test_{name}(benchmark):" for name in names] == sorted(tests)
     assert any(line.startswith(how) for line in planned.found)
+    assert tempfile.gettempdir() not in text
+    remarks = [one for one in planned.remarks if "1,500 characters" in one]
+    assert [("1 function ", True)] * ("tests" in how) == [(one[:11], "summed" in one) for one in remarks]
     ran = run_pytest("benchmarks", "-q", "-o", "pythonpath=src", cwd=repository.root)
     assert 0 == ran.returncode, ran.stdout
 
@@ -186,43 +202,19 @@ def counted_words(text):
 """
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "name", "sources"),
-    [
-        ("return max(self.items)", "return sorted(self.items)[-1]", "pile_largest", "the tests"),
-        ("text.split()", "list(text.split())", "counted_words", "the tests and the docstrings' examples"),
-    ],
-)
-def test_what_the_last_commit_changed_comes_first(
-    repository: Repository, old: str, new: str, name: str, sources: str
-) -> None:
+def test_what_the_last_commit_changed_comes_first(repository: Repository) -> None:
     code = WIDGETS + DOCUMENTED
     place = "src/widgets/__init__.py"
     repository.commit({"pyproject.toml": PROJECT, place: code, "tests/test_all.py": TESTED})
-    repository.commit({place: code.replace(old, new)})
+    repository.commit({place: code.replace("text.split()", "list(text.split())")})
 
     planned = plan(repository.root)
 
     text = text_of(planned, "benchmarks/test_first_benchmarks.py")
     tests = [line for line in text.splitlines() if line.startswith("def ")]
-    assert f"def test_{name}(benchmark):" == tests[0]
+    assert "def test_counted_words(benchmark):" == tests[0]
+    sources = "the tests and the docstrings' examples"
     assert any(line.startswith(f"{sources} call longest") for line in planned.found)
-
-
-def test_functions_with_arguments_too_large_to_write_are_counted(repository: Repository) -> None:
-    large = "\n\ndef test_list():\n    assert summed(list(range(1000))) and paired([1, 2], 2)\n"
-    files = {
-        "src/widgets/__init__.py": f"{WIDGETS}\ndef summed(items):\n    return sum(items)\n",
-        "tests/test_all.py": TESTED.replace("translated\n", "summed, translated\n", 1) + large,
-    }
-    repository.commit({"pyproject.toml": PROJECT, **files})
-
-    planned = plan(repository.root)
-
-    assert "test_summed" not in text_of(planned, "benchmarks/test_first_benchmarks.py")
-    (remark,) = (one for one in planned.remarks if "1,500 characters" in one)
-    assert remark.startswith("1 function ")
-    assert "summed" in remark
 
 
 MANY_VALUES = """
@@ -246,20 +238,6 @@ def test_a_test_of_many_values_leaves_time_for_the_others(repository: Repository
     repository.commit({"pyproject.toml": PROJECT, **files})
 
     assert "the tests call longest: paired" in plan(repository.root).found
-
-
-def test_a_temporary_file_of_a_test_is_no_argument(repository: Repository) -> None:
-    made = "def halved(path, numbers):\n    return [len(path) / number for number in numbers * 100]\n"
-    test = (
-        "import tempfile\nfrom widgets import halved\n"
-        "def test_it():\n"
-        "    with tempfile.TemporaryDirectory() as folder:\n"
-        "        assert halved(folder, [1, 2, 3])\n"
-    )
-    files = {"widgets/__init__.py": made, "tests/test_halved.py": test}
-    repository.commit({"pyproject.toml": PROJECT, **files})
-
-    assert not any(tempfile.gettempdir() in file.after for file in plan(repository.root).files)
 
 
 def test_a_notebook_without_a_package_becomes_a_benchmark(repository: Repository) -> None:
@@ -324,7 +302,9 @@ def test_a_package_with_tests_of_its_own_is_measured(repository: Repository) -> 
         }
     )
 
-    assert 'own = ["beside", "only_plugin", "widgets"]' in text_of(plan(repository.root), "pyproject.toml")
+    settings = configuration(read_layout(repository.root), benchmarks=None)
+
+    assert 'own = ["beside", "only_plugin", "widgets"]' in settings
 
 
 def test_losses_metrics_and_examples_are_called_as_they_are_meant(repository: Repository) -> None:

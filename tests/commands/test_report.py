@@ -104,23 +104,20 @@ def _site(root: Path) -> Site:
 def test_a_ledger_becomes_pages(repository: Repository, tmp_path: Path) -> None:
     shas = repository.git.git.rev_list("--reverse", "HEAD").split()
 
-    files = _made(repository.root, tmp_path / "site")
+    first = _made(repository.root, tmp_path / "site")
 
-    overview = files["index.html"].decode()
+    overview = first["index.html"].decode()
     assert "<h1>Shop</h1>" in overview
     assert f'href="https://forge.example/shop/commit/{shas[13]}"' in overview
     assert "“Change 12”" in overview
     assert "Since v1.0" in overview
-    assert f"benchmarks/{slug_of(NAME)}.html" in files
+    assert f"benchmarks/{slug_of(NAME)}.html" in first
 
-
-def test_the_same_ledger_gives_the_same_files_and_writes_none(repository: Repository, tmp_path: Path) -> None:
-    first = _made(repository.root, tmp_path / "site")
+    # The same ledger gives the same files, and writes none.
     ledger = repository.root / "benchmarks/ledger"
-
     again = make_report(project=load_project(repository.root), ledger=ledger, out=tmp_path / "site")
-
     assert (len(first) - 1, 0, 0) == (again.files, again.changed, again.removed)
+
     assert first == _made(repository.root, tmp_path / "elsewhere")
 
 
@@ -155,15 +152,34 @@ def test_a_site_brought_up_to_date_has_the_files_of_a_whole_report(
         before = after
 
 
-def test_pages_of_what_is_gone_are_removed_and_nothing_else(repository: Repository, tmp_path: Path) -> None:
-    out = tmp_path / "site"
+def test_documents_are_copied_and_pages_of_what_is_gone_removed_and_nothing_else(
+    repository: Repository, tmp_path: Path
+) -> None:
+    folder = repository.root / "docs/experiments"
+    folder.mkdir(parents=True)
+    (folder / "precision.md").write_text("# Precision\n\nHalf is faster.\n")
+    (folder / "precision.svg").write_text("<svg/>")
+    (repository.root / "profiles").mkdir()
+    (repository.root / "profiles/broken.json").write_text("{")
+    out, precious = tmp_path / "site", tmp_path / "precious"
+    out.mkdir()
+    precious.touch()
+    # A list cannot name files outside of its folder.
+    (out / ".perfkit-report").write_text(f"../precious\n{precious}\nold.html\n")
     ledger = repository.root / "benchmarks/ledger"
     other = "benchmarks/bench_a.py::test_old"
     extra = Ledger(ledger).append([build_row(1.0, name=other, sha="b" * 40, run="run-old-000000")])
-    _made(repository.root, out)
+
+    files = _made(repository.root, out)
+
+    assert precious.exists()
+    assert b"# Precision" in files["files/docs/experiments/precision.md.txt"]
+    assert b'href="./files/docs/experiments/precision.md.txt">Precision<' in files["experiments.html"]
+    assert b'src="./files/docs/experiments/precision.svg"' in files["experiments.html"]
+    assert b"The profile broken.json cannot be read" in files["index.html"]
+
     (out / "CNAME").write_text("shop.example\n")
     extra.unlink()
-
     written = make_report(project=load_project(repository.root), ledger=ledger, out=out)
 
     assert 3 == written.removed
@@ -183,18 +199,6 @@ def test_a_folder_of_other_files_is_refused_by_the_option_that_named_it(
             ledger=repository.root / "benchmarks/ledger",
             folder=tmp_path / "mine",
         )
-
-
-def test_a_list_cannot_name_files_outside_of_its_folder(repository: Repository, tmp_path: Path) -> None:
-    out = tmp_path / "site"
-    out.mkdir()
-    precious = tmp_path / "precious"
-    precious.touch()
-    (out / ".perfkit-report").write_text(f"../precious\n{precious}\nold.html\n")
-
-    _made(repository.root, out)
-
-    assert precious.exists()
 
 
 def test_old_gates_keep_the_verdicts_of_their_rows(repository: Repository) -> None:
@@ -217,22 +221,6 @@ def test_values_are_compared_with_the_last_release_and_the_base(repository: Repo
     parent = repository.git.git.rev_parse("HEAD^")
     tagged = repository.git.git.rev_parse("v1.0")
     assert (Reference(name="v1.0", commit=tagged), Reference(name="base", commit=parent)) == site.since
-
-
-def test_documents_and_profiles_are_copied_beside_the_pages(repository: Repository, tmp_path: Path) -> None:
-    folder = repository.root / "docs/experiments"
-    folder.mkdir(parents=True)
-    (folder / "precision.md").write_text("# Precision\n\nHalf is faster.\n")
-    (folder / "precision.svg").write_text("<svg/>")
-    (repository.root / "profiles").mkdir()
-    (repository.root / "profiles/broken.json").write_text("{")
-
-    files = _made(repository.root, tmp_path / "site")
-
-    assert b"# Precision" in files["files/docs/experiments/precision.md.txt"]
-    assert b'href="./files/docs/experiments/precision.md.txt">Precision<' in files["experiments.html"]
-    assert b'src="./files/docs/experiments/precision.svg"' in files["experiments.html"]
-    assert b"The profile broken.json cannot be read" in files["index.html"]
 
 
 def test_an_empty_ledger_gives_no_pages(tmp_path: Path) -> None:

@@ -125,6 +125,24 @@ def test_a_damaged_file_is_reported(tmp_path: Path, name: str, text: str, expect
     assert str(tmp_path / name) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("nowhere.txt", "there is no file nowhere.txt"),
+        ("--upgrade", "--upgrade is no requirement"),
+        (".git", ".git is a folder without bin/python"),
+        ("./pkgdemo", "there is no such file or folder"),
+    ],
+)
+def test_what_is_nothing_to_build_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: str
+) -> None:
+    (tmp_path / ".git").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=f"^--head-with.*{expected}"):
+        check_wanted({"head": [text]})
+
+
 def test_an_environment_stands_alone(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/python").touch()
