@@ -242,7 +242,7 @@ def gates(stage: Stage, pairs: int = 3, seed: int = 0) -> None:
     )
     for number in range(seed, seed + pairs):
         for head in ("slower", "same"):
-            if stage.left_s < (5 if stage.small else GATE_BUDGET_S - 10):
+            if stage.left_s < (60 if stage.small else GATE_BUDGET_S - 10):
                 stage.write("", f"Ended before the gates of seed {number}: {stage.left_s:.0f} s were left.")
                 return
             stage.write(_gate(stage, sides, head, number))
@@ -259,8 +259,9 @@ def _gate(stage: Stage, sides: Path, head: str, seed: int) -> str:
     if not file.exists():
         stage.perfkit(
             *("gate", "--base", str(sides / "base"), "--head", str(sides / head)),
-            *("--benchmarks", "test_step.py", "--margin", MARGIN, "--budget", str(GATE_BUDGET_S)),
-            *("--seed", str(seed), "--ledger", str(stage.ledger), "--json", str(file)),
+            *("--benchmarks", "test_step.py", "--margin", MARGIN, "--seed", str(seed)),
+            *("--budget", str(10 if stage.small else GATE_BUDGET_S)),
+            *("--ledger", str(stage.ledger), "--json", str(file)),
             expected=(0, 1, 3),
             folder=sides,
         )
