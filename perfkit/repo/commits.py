@@ -362,6 +362,13 @@ def newest_on_names(start: Path, among: Collection[str]) -> dict[str, str]:
     return {name: newest[sha][1] for name, sha in names.items() if sha in newest}
 
 
+def beside_head(start: Path, among: Collection[str]) -> frozenset[str]:
+    """Return those of some commits that are on other branches only; none where HEAD has none of them."""
+    on_head = {*(try_git(start, "rev-list", "HEAD") or "").split()}
+    known = {*(try_git(start, "rev-list", "--branches", "--remotes", "--tags") or "").split()}
+    return frozenset(known.intersection(among) - on_head) if on_head.intersection(among) else frozenset()
+
+
 def _commits_of_names(start: Path, command: str, *arguments: str) -> dict[str, str]:
     form = "--format=%(refname:short) %(*objectname)%(objectname)"
     listed = try_git(start, command, form, *arguments)

@@ -17,6 +17,7 @@ from perfkit.commands import history
 from perfkit.config import load_project
 from perfkit.errors import ConfigError, NotMeasuredError, UsageError
 from perfkit.features.site.command import make_report, read_site, write_trends
+from perfkit.features.site.pages import site_files
 from perfkit.features.site.series import Reference, Site
 from perfkit.ledger.store import Ledger
 from perfkit.model.comparisons import Policy
@@ -150,6 +151,23 @@ def test_a_site_brought_up_to_date_has_the_files_of_a_whole_report(
         assert before != after, name
         assert after == _made(root, tmp_path / name), name
         before = after
+
+
+def test_a_slow_commit_of_another_branch_is_not_the_newest_run(repository: Repository) -> None:
+    repository.git.git.switch("--quiet", "--create", "slow")
+    sha = repository.commit({"shop.py": "slow"})
+    Ledger(repository.root / "benchmarks/ledger").append(
+        [build_row(3.0, 3.0, name=NAME, sha=sha, run="run-slow-00000", minute=1440 * 24)]
+    )
+    on_branch = _site(repository.root)
+    repository.git.git.switch("--quiet", "main")
+    on_main = _site(repository.root)
+
+    slower = [
+        "In the newest run alone" in dict(site_files(site))["index.html"] for site in (on_branch, on_main)
+    ]
+    assert [True, False] == slower
+    assert (frozenset(), frozenset({sha})) == (on_branch.aside, on_main.aside)
 
 
 def test_documents_are_copied_and_pages_of_what_is_gone_removed_and_nothing_else(

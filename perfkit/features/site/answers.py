@@ -204,7 +204,7 @@ def _of_steady(series: Series, commits: Commits) -> Answer:
     """Return the answers of a series in which nothing was found; a new environment needs runs of its own."""
     border, needed = series.border, RUNS_TO_JUDGE // 2
     if border is not None and border.runs_after < needed:
-        runs = f"{border.runs_after} of the {needed} runs that it takes"
+        runs = f"{border.runs_after} of {needed} runs"
         return Answer(
             changed=f"Not known since the environment changed ({runs}); steady before that.",
             to_do=f"{_WAIT}.",

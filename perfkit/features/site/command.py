@@ -40,7 +40,7 @@ from perfkit.model.results import (
     RunSummary,
 )
 from perfkit.profiling.read.summary_file import saved_profiles
-from perfkit.repo.commits import newest_on_names
+from perfkit.repo.commits import beside_head, newest_on_names
 from perfkit.repo.files import digest_of, keep_reports
 from perfkit.repo.git import reading_only
 
@@ -126,6 +126,7 @@ def read_site(*, project: Project, ledger: Path) -> tuple[Site, Mapping[str, Pat
         ),
         commit_url=report.commit_url,
         range_url=report.range_url,
+        aside=beside_head(project.root, measured),
         watched=frozenset({WALL_TIME.name, *project.config.exact.gate}),
         notes=tuple(f"The profile {name} cannot be read: {reason}" for name, reason in damaged.items()),
     )

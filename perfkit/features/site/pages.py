@@ -126,7 +126,7 @@ def site_files(site: Site) -> Iterator[tuple[str, str]]:
     """Yield the path, relative with forward slashes, and the text of each file of a site."""
     pages = _Pages(site)
     yield from pages.assets()
-    yield "data/commits.js", commits_script(pages.order, site.history.commits, site.releases)
+    yield "data/commits.js", commits_script(pages.order, site)
     yield (
         "data/levels.js",
         levels_script(pages.by_benchmark, pages.names, pages.machines, pages.numbers, site),
@@ -175,6 +175,7 @@ class _Pages:
         self.site = site
         self.commits = site.history.commits
         self.order = commits_in_order(site.history)
+        self.newest = next((sha for sha in reversed(self.order) if sha not in site.aside), "")
         self.numbers = {sha: number for number, sha in enumerate(self.order)}
         self.series = series_of(site.history, site.since, site.watched)
         self.by_benchmark: dict[str, list[Series]] = {}
@@ -245,7 +246,7 @@ class _Pages:
 
         Each is (name, ratio, whether the environment changed there as well).
         """
-        newest = self.order[-1] if self.order else ""
+        newest = self.newest
         found = [
             (
                 self.names[benchmark],
@@ -386,10 +387,10 @@ class _Pages:
 
     @functools.cached_property
     def _findings(self) -> dict[str, list[tuple[GateSummary, GateFinding]]]:
-        """The findings of gates by benchmark, the newest first."""
+        """The findings of gates by benchmark, the newest first, without counters that show no change."""
         found: dict[str, list[tuple[GateSummary, GateFinding]]] = {}
         for gate in reversed(self.site.gates):
-            for finding in gate.findings:
+            for finding in _findings_in_order(gate)[0]:
                 found.setdefault(finding.benchmark, []).append((gate, finding))
         return found
 
@@ -404,7 +405,7 @@ class _Pages:
         state = state_of(series)
         words = status_words(series, state, self.commits)
         beyond = ""
-        if state.kind == "steady" and (ratio := slower_at(self.order[-1], [series])) is not None:
+        if state.kind == "steady" and (ratio := slower_at(self.newest, [series])) is not None:
             beyond = wording.change_text(ratio, series.metric)
             words += f", the newest run {wording.ratio_text(ratio)}"
         return {

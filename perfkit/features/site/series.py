@@ -104,7 +104,8 @@ class Site:
     """All that the pages are made of; runs, gates, profiles and releases are oldest first.
 
     Last values are compared with the commits of ``since``; only steps of ``watched`` metrics raise alarms.
-    ``names`` are branches and tags, each with its newest measured commit.
+    ``names`` are branches and tags, each with its newest measured commit. Commits ``aside`` are on other
+    branches than HEAD: no change of its history begins there.
     """
 
     project: str
@@ -119,6 +120,7 @@ class Site:
     commit_url: str | None = None
     range_url: str | None = None
     watched: frozenset[str] = frozenset({"time"})
+    aside: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
 
 
@@ -558,7 +560,7 @@ def status_words(series: Series, state: State, commits: Mapping[str, CommitFacts
             "rise": f"rose {size}{'' if rise.cause else ', cause unclear'}",
         }[rise.kind]
         return f"{words}, with the machine" if by_machine else words
-    few = f"{len(series.last[0])} of the {RUNS_TO_JUDGE} runs that it takes"
+    few = f"not judged yet: {len(series.last[0])} of {RUNS_TO_JUDGE} runs"
     return "steady" if state.kind == "steady" else "; ".join(filter(None, (few, by_environment)))
 
 
@@ -672,18 +674,18 @@ def commits_in_order(history: HistoryReport) -> list[str]:
     return sorted(keys, key=lambda sha: (keys[sha], sha))
 
 
-def commits_script(
-    order: Sequence[str], commits: Mapping[str, CommitFacts], releases: Iterable[Reference]
-) -> str:
+def commits_script(order: Sequence[str], site: Site) -> str:
     """Return the script with the commits; times are seconds since 1970, each minus the one before."""
+    commits = site.history.commits
     facts = [commits.get(sha) or CommitFacts(sha=sha) for sha in order]
     authors = {name: number for number, name in enumerate(dict.fromkeys(one.author for one in facts))}
     places = {sha: number for number, sha in enumerate(order)}
-    known = [(one, commits.get(one.commit)) for one in releases]
+    known = [(one, commits.get(one.commit)) for one in site.releases]
     return script(
         "perfkitCommits",
         {
             "sha": list(order),
+            "aside": [number for number, sha in enumerate(order) if sha in site.aside],
             "subject": [visible(one.subject or "") for one in facts],
             "time": _differences([_seconds(one.time) for one in facts]),
             "author": [authors[one.author] for one in facts],

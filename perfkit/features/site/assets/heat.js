@@ -11,7 +11,10 @@
   const WORTH = Math.log(1.05);
   // A cell that is this many times as far is coloured; of many, 1 in 300 is by chance.
   const CLEAR = data.clear;
-  const first = Math.max(commits.sha.length - COLUMNS, 0), columns = commits.sha.length - first;
+  // Commits of other branches have no column: nobody has merged what they change.
+  const aside = new Set(commits.aside);
+  const own = [...commits.sha.keys()].filter((commit) => !aside.has(commit)), shown = own.slice(-COLUMNS);
+  const columns = shown.length, columnOf = new Map(shown.map((commit, column) => [commit, column]));
   const times = summed(commits.time);
   let rows = data.benchmarks.map(rowOf).filter((row) => row.cells.some(Boolean));
   const whole = rows.length;
@@ -34,12 +37,19 @@
     const edited = new Set(one.kinds.filter(([, version], place) => place && version !== one.kinds[place - 1][1]).map(([place]) => place));
     const elsewhere = new Set(one.kinds.filter(([, , env], place) => place && env !== one.kinds[place - 1][2]).map(([place]) => place));
     const on = Object.keys(data.machines).length > 1 ? ` on ${data.machines[one.machine]}` : "";
-    return summed(one.commit).map((commit, place) => {
-      const change = place && !edited.has(place) && levels[place] !== null && levels[place - 1] !== null ? (levels[place] - levels[place - 1]) / 1e5 : null;
+    let before = null, isEdited = false, isElsewhere = false;
+    return summed(one.commit).flatMap((commit, place) => {
+      isEdited ||= edited.has(place);
+      isElsewhere ||= elsewhere.has(place);
+      if (aside.has(commit)) return [];
+      const change = !isEdited && levels[place] !== null && before !== null ? (levels[place] - before) / 1e5 : null;
       const beyond = change === null ? 0 : Math.abs(change) / (limit || 1e-9);
-      const text = edited.has(place) ? "the benchmark's own source changed" : change === null ? "nothing to compare with" : `${beyond <= CLEAR ? "\u2248 " : one.noise === null ? "? " : ""}${ratioText(Math.exp(change))}`;
-      return [commit - first, { beyond, named: one.named.includes(commit), unknown: one.noise === null || elsewhere.has(place), worse: (change > 0) === (benchmark.better === "lower"), text: `${text}${elsewhere.has(place) ? ", as the environment changed" : ""}${on}` }];
-    }).filter(([column]) => column >= 0);
+      const text = isEdited ? "the benchmark's own source changed" : change === null ? "nothing to compare with" : `${beyond <= CLEAR ? "\u2248 " : one.noise === null ? "? " : ""}${ratioText(Math.exp(change))}`;
+      const cell = { beyond, named: one.named.includes(commit), unknown: one.noise === null || isElsewhere, worse: (change > 0) === (benchmark.better === "lower"), text: `${text}${isElsewhere ? ", as the environment changed" : ""}${on}` };
+      before = levels[place];
+      isEdited = isElsewhere = false;
+      return columnOf.has(commit) ? [[columnOf.get(commit), cell]] : [];
+    });
   }
 
   function readColours() {
@@ -91,7 +101,7 @@
     const marked = rows.flatMap((row) => row.cells.flatMap((cell, column) => (cell?.named ? [column] : [])));
     const every = Math.max(Math.ceil(84 / wide), 1), taken = [];
     for (const column of [...marked, ...Array.from({ length: Math.ceil(columns / every) }, (_, number) => columns - 1 - number * every)]) {
-      const commit = first + column, right = left + (column + 1) * wide - 1;
+      const commit = shown[column], right = left + (column + 1) * wide - 1;
       if (right - 66 < left - 2 || taken.some((one) => Math.abs(one - column) < every)) continue;
       taken.push(column);
       context.fillRect(right - wide / 2, bottom + 1, 1, 5);
@@ -139,7 +149,7 @@
 
   function go(row, column) {
     at = { row: Math.min(Math.max(row, 0), rows.length - 1), column: Math.min(Math.max(column, 0), columns - 1) };
-    const { name, cells } = rows[at.row], commit = first + at.column;
+    const { name, cells } = rows[at.row], commit = shown[at.column];
     canvas.title = `${name}, ${commits.sha[commit].slice(0, 10)} ${commits.subject[commit]}: ${cells[at.column]?.text ?? "not measured"}`;
     document.getElementById("cell").textContent = canvas.title;
     draw();
@@ -176,8 +186,8 @@
 
   if (rows.length > NAMED) rows = rows.filter((row) => row.cells.some((cell) => cell?.beyond > CLEAR));
   const count = document.querySelector("#changes .count");
-  const shown = first ? `newest ${columns} of ${commits.sha.length} commits` : `${columns} commits`;
-  count.textContent = rows.length < whole ? `${shown}, ${rows.length} of ${whole} benchmarks: the others did not change` : shown;
+  const of = `${columns < own.length ? `newest ${columns} of ${own.length}` : columns} commits${aside.size ? ` (without ${aside.size} of other branches)` : ""}`;
+  count.textContent = rows.length < whole ? `${of}, ${rows.length} of ${whole} benchmarks: the others did not change` : of;
   canvas.hidden = rows.length === 0;
   if (rows.length) {
     document.getElementById("cell").textContent = "Point at a cell to read its benchmark, commit and change; a click opens the benchmark.";
