@@ -346,12 +346,13 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
             table.add_row(_function_name(function), f"{function.calls:,}", *times, share)
     more = f" (and {counted(len(found) - 1, 'other warning')})" if len(found) > 1 else ""
     saved = next((name for name in summary.artifacts if name == f"{summary.name}.json"), None)
+    file = shlex.quote(str(folder / saved)) if saved else ""
     return Group(
         _summary_head(summary).renderables[0],
         *(Folded(f"warning: {one}{more}", style="yellow") for one in found[:1]),
         *(Folded(line) for line in lines),
         *([table] if table is not None else []),
-        *([Text(f"next: perfkit show {shlex.quote(str(folder / saved))}", no_wrap=True)] if saved else []),
+        *([Text(f"next: perfkit show {file}  # the whole profile", no_wrap=True)] if saved else []),
     )
 
 

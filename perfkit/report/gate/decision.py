@@ -588,10 +588,14 @@ def _in_typical_calls(causes: Sequence[Comparison], names: Names) -> str:
     which = f"{len(typical)} of {len(causes)} benchmarks are" if len(causes) > 1 else "It is"
     name = "" if len(causes) == 1 else f" ({_name(most, names)})"
     limit = wording.upper_text(most.other)
-    change = "not known" if limit == wording.UNKNOWN else f"anything up to {limit}"
+    mean = (
+        "may have changed by any amount"
+        if limit == wording.UNKNOWN
+        else f"is only known to have changed by less than {limit}"
+    )
     return (
-        f"{which} judged by the lower-quartile call, since rare slow calls make the mean too noisy to"
-        f" judge{name}: its change is {change}."
+        f"{which} judged by the lower-quartile call (a quarter are faster). The mean, which rare slow calls"
+        f" make noisy, {mean}{name}."
     )
 
 

@@ -161,7 +161,7 @@ def _rest(rest: Sequence[Comparison], names: Mapping[str, str], *, after: bool) 
         if cell_len(named) <= WHOLE_COLUMNS:
             return named
     same = [one.estimate.ratio for one in rest if one.estimate is not None and one.verdict == "UNCHANGED"]
-    return f"{others}{_kinds(kinds, unchanged=f' ({wording.changes_text(same)})' if same else '')}"
+    return f"{others}{_kinds(kinds, unchanged=f' (measured {wording.changes_text(same)})' if same else '')}"
 
 
 def _named(one: Comparison, names: Mapping[str, str]) -> str:
@@ -179,7 +179,7 @@ def _moved_lines(report: GateReport, names: Mapping[str, str]) -> Iterator[Rende
         if part is None:
             yield from (Folded(f"{name}: {finding}") for finding in found.findings[:1])
             continue
-        by = f", in {callee}" if (callee := slower_callee(part)) else ""
+        by = f", {callee}" if (callee := slower_callee(part)) else ""
         # A profile slows calls down by much, so that its times are not those of the table.
         yield Folded(f"{name}: {part.name} ({part.place}) takes more time{by}")
         # One that is about another function would contradict this one.
