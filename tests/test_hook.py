@@ -76,6 +76,17 @@ def _remote_branches(repository: Repository) -> set[str]:
     return {line.rpartition("/")[2] for line in listed.splitlines()}
 
 
+def test_a_slower_branch_is_not_pushed(pushed: Repository) -> None:
+    pushed.git.git.switch("--create", "slower")
+    pushed.commit({"code_under_test.py": CODE.format(n=60_000)}, "Work more")
+
+    done = _push(pushed, "slower")
+
+    assert 1 == done.returncode
+    assert "REGRESSED" in done.stdout + done.stderr
+    assert {"main"} == _remote_branches(pushed)
+
+
 def test_an_unchanged_branch_is_pushed_after_its_gate(pushed: Repository) -> None:
     base = pushed.git.head.commit.hexsha
     pushed.git.git.switch("--create", "same")
