@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import PurePosixPath
 
 from rich.cells import cell_len
@@ -160,8 +161,9 @@ def _rest(rest: Sequence[Comparison], names: Mapping[str, str], *, after: bool) 
         )
         if cell_len(named) <= WHOLE_COLUMNS:
             return named
-    same = [one.estimate.ratio for one in rest if one.estimate is not None and one.verdict == "UNCHANGED"]
-    return f"{others}{_kinds(kinds, unchanged=f' (measured {wording.changes_text(same)})' if same else '')}"
+    same = [one.estimate for one in rest if one.estimate is not None and one.verdict == "UNCHANGED"]
+    most = f" ({wording.at_most(max(same, key=attrgetter('high')))})" if same else ""
+    return f"{others}{_kinds(kinds, unchanged=most)}"
 
 
 def _named(one: Comparison, names: Mapping[str, str]) -> str:

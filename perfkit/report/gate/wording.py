@@ -151,12 +151,6 @@ def change_text(estimate: Estimate | None) -> str:
     return f"{_signed(round(100 * (estimate.ratio - 1), 1))} %"
 
 
-def changes_text(ratios: Sequence[float]) -> str:
-    """Return the least and the greatest of some changes, "-0.8 to +1.2 %"."""
-    low, high = (_signed(round(100 * (ratio - 1), 1)) for ratio in (min(ratios), max(ratios)))
-    return f"{low} %" if low == high else f"{low} to {high} %"
-
-
 def interval_text(estimate: Estimate | None) -> str:
     """Return the interval of the change, "+2.6 to +3.6 %", its limits rounded outward."""
     if estimate is None:
