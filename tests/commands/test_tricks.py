@@ -69,9 +69,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> TricksProject:
 def done(project: TricksProject) -> subprocess.CompletedProcess[str]:
     """Return a run of two tricks, and of the pair that is none."""
     only = ["--only", "identical", "--only", "batching_small_operators"]
-    return project.tricks(
-        *only, "--margin", "40%", "--budget", "90", "--json", "-", "--markdown", "found.md"
-    )
+    return project.tricks(*only, "--margin", "40%", "--budget", "90", "--json", "-", "--markdown", "found.md")
 
 
 def test_tricks_are_measured_and_filed(
