@@ -364,9 +364,9 @@ def newest_on_names(start: Path, among: Collection[str]) -> dict[str, str]:
 
 def beside_head(start: Path, among: Collection[str]) -> frozenset[str]:
     """Return those of some commits that are on other branches only; none where HEAD has none of them."""
-    on_head = {*(try_git(start, "rev-list", "HEAD") or "").split()}
-    known = {*(try_git(start, "rev-list", "--branches", "--remotes", "--tags") or "").split()}
-    return frozenset(known.intersection(among) - on_head) if on_head.intersection(among) else frozenset()
+    elsewhere = try_git(start, "rev-list", "--branches", "--remotes", "--tags", "--not", "HEAD") or ""
+    found = frozenset(elsewhere.split()).intersection(among)
+    return found if found and not commits_of(start, "HEAD").isdisjoint(among) else frozenset()
 
 
 def _commits_of_names(start: Path, command: str, *arguments: str) -> dict[str, str]:

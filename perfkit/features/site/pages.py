@@ -390,8 +390,9 @@ class _Pages:
         """The findings of gates by benchmark, the newest first, without counters that show no change."""
         found: dict[str, list[tuple[GateSummary, GateFinding]]] = {}
         for gate in reversed(self.site.gates):
-            for finding in _findings_in_order(gate)[0]:
-                found.setdefault(finding.benchmark, []).append((gate, finding))
+            for finding in gate.findings:
+                if not _is_quiet(finding):
+                    found.setdefault(finding.benchmark, []).append((gate, finding))
         return found
 
     def _line(self, series: Series) -> Fields:
@@ -775,9 +776,13 @@ def _findings_in_order(gate: GateSummary) -> tuple[list[GateFinding], list[GateF
             found.metric.name,
         ),
     )
-    counts = [found for found in ordered if not wording.is_time(found.metric)]
-    quiet = [one for one in counts if one.verdict == "UNCHANGED" or (not one.gating and one.ratio is None)]
-    return [found for found in ordered if found not in quiet], quiet
+    return [found for found in ordered if not _is_quiet(found)], [*filter(_is_quiet, ordered)]
+
+
+def _is_quiet(found: GateFinding) -> bool:
+    """Return whether a counter shows no change."""
+    known = found.verdict == "UNCHANGED" or (not found.gating and found.ratio is None)
+    return known and not wording.is_time(found.metric)
 
 
 def _verdict_order(verdict: str) -> int:
