@@ -175,7 +175,7 @@ def _forked(connection: socket.socket) -> bool:
             child = os.fork()
         if not child:
             connection.close()
-            _become(msgspec.json.decode(order), streams)
+            become(msgspec.json.decode(order), streams)
             return True
         for stream in streams:
             os.close(stream)
@@ -183,7 +183,7 @@ def _forked(connection: socket.socket) -> bool:
         connection.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 
-def _become(order: Mapping[str, Any], streams: list[int]) -> None:
+def become(order: Mapping[str, Any], streams: Sequence[int]) -> None:
     """Be the command: take over its folder, variables, arguments and streams."""
     for number, stream in enumerate(streams, start=1):
         os.dup2(stream, number)

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+from forked_commands import become
+
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     [
@@ -63,18 +65,11 @@ def _run(
     variables: dict[str, str],
     streams: tuple[str | Path, str | Path],
 ) -> None:
-    for number, place in enumerate(streams, start=1):
-        stream = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_NOCTTY)
-        os.dup2(stream, number)
-        os.close(stream)
+    order = {"arguments": ["-c", *arguments], "folder": folder, "variables": variables}
+    become(order, [os.open(place, os.O_WRONLY | os.O_CREAT | os.O_NOCTTY) for place in streams])
     for writer in (sys.stdout, sys.stderr):
         assert isinstance(writer, io.TextIOWrapper)
         writer.reconfigure(line_buffering=True)
-    os.environ.clear()
-    os.environ.update(variables)
-    os.chdir(folder)
-    tempfile.tempdir = None
-    sys.argv = ["-c", *arguments]
     sys.path.insert(0, "")
     try:
         exec(program, {"__name__": "__main__"})  # noqa: S102 (a text of a test)

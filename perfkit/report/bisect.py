@@ -230,7 +230,7 @@ def packages_view(report: PackagesReport) -> Group:
     for number, one in enumerate(report.found):
         if number:
             parts.append(Text(f"also found: {_guilty_sentence(report, one)}"))
-        parts.append(Text("\n".join(_guilty_lines(one))))
+        parts.append(Text("\n".join(guilty_lines(one))))
         if one.explanation is not None:
             if one.explanation.section is not None:
                 parts.append(section_table(one.explanation.section, _MOST_MOVED))
@@ -245,7 +245,7 @@ def packages_markdown(report: PackagesReport) -> str:
     for number, one in enumerate(report.found):
         if number:
             lines += [f"Also found: {escape(_guilty_sentence(report, one))}", ""]
-        lines += [f"- {escape(line)}" for line in _guilty_lines(one)]
+        lines += [f"- {escape(line)}" for line in guilty_lines(one)]
         if one.explanation is not None:
             section = one.explanation.section
             lines += ["", *(section_rows(section, "call", _MOST_MOVED) if section else ())]
@@ -285,7 +285,8 @@ def _upgrade(one: PackageChange) -> str:
     return f"{visible(one.name)} {one.base or 'absent'} to {one.head or 'absent'}"
 
 
-def _guilty_lines(one: GuiltyPackages) -> Iterator[str]:
+def guilty_lines(one: GuiltyPackages) -> Iterator[str]:
+    """Yield what was measured of guilty packages, and what undoes them."""
     if one.before is not None and one.after is not None:
         yield f"before: {_level(one.before, 's')}; after: {_level(one.after, 's')}"
     if any(len(part) > 1 for part in one.together):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -21,10 +22,9 @@ from wheels import write_wheel
 from perfkit.errors import NotMeasuredError
 from perfkit.gating.packages import PackageSearch
 from perfkit.gating.pairs import Earlier
-from perfkit.model import Benchmark, Environment, Machine
 from perfkit.repo.environments import Environments, side_environments
 from perfkit.repo.mixed import Mixtures
-from perfkit.report.bisect import _guilty_lines
+from perfkit.report.bisect import guilty_lines
 
 _IDLE = ("idle0", "idle3")
 _NAMES = (*_IDLE, "alone", "left", "needy", "right")
@@ -155,52 +155,24 @@ def ends(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Environments:
     return side_environments(wanted, log=lambda _: None)  # type: ignore[arg-type]
 
 
-@dataclass
-class FakeMeter:
-    """Measures mixtures that are slower with all of some packages, and break with one of others."""
+def _meter(groups: Sequence[frozenset[str]], slow: set[str], breaking: set[str]) -> Mock:
+    """Return a meter of mixtures that are slower with all of some packages, and break with one of others."""
+    meter = Mock(open_pair=None, benchmark=None, machine=MACHINE, environment=ENVIRONMENT, runs=[], notes={})
+    meter.earlier.return_value, meter.explain.return_value = Earlier(), None
+    meter.levels.return_value, meter.name.side_effect = (None, None), str
+    scatter = (0.002 * math.sin(7.0 * number) for number in itertools.count(1))
 
-    groups: Sequence[frozenset[str]]
-    slow: set[str]
-    breaking: set[str]
-    open_pair: tuple[int, int] | None = None
-    benchmark: Benchmark | None = None
-    machine: Machine = MACHINE
-    environment: Environment = ENVIRONMENT
-    runs: list[str] = field(default_factory=list)
-    notes: dict[str, None] = field(default_factory=dict)
-    launches: int = 0
-
-    def open(self, base: int, head: int) -> Mapping[int, str]:
-        """Open a pair, if both places run."""
-        failed = {one: "breaks" for one in (base, head) if 1 == len(self.groups[one] & self.breaking)}
-        self.open_pair = None if failed else (base, head)
+    def open_(base: int, head: int) -> Mapping[int, str]:
+        failed = {one: "breaks" for one in (base, head) if 1 == len(groups[one] & breaking)}
+        meter.open_pair = None if failed else (base, head)
         return failed
 
-    def launch(self) -> float:
-        """Return the log ratio of both places, with a small scatter."""
-        assert self.open_pair is not None
-        self.launches += 1
-        base, head = (self.groups[place] >= self.slow for place in self.open_pair)
-        return 0.7 * (head - base) + 0.002 * math.sin(7.0 * self.launches)
+    def launch() -> float:
+        base, head = (float(groups[place] >= slow) for place in meter.open_pair)
+        return 0.7 * (head - base) + next(scatter)
 
-    def count(self, places: Sequence[int], metric: str) -> Mapping[int, float | str]:
-        """Count nothing."""
-        raise NotImplementedError
-
-    def earlier(self, _: str) -> Earlier:
-        """Return that nothing was measured before."""
-        return Earlier()
-
-    def name(self, place: int) -> str:
-        """Return a name."""
-        return str(place)
-
-    def explain(self, *_: int) -> None:
-        """Explain nothing."""
-
-    def levels(self, *_: int) -> tuple[None, None]:
-        """Know no times."""
-        return None, None
+    meter.open.side_effect, meter.launch.side_effect = open_, launch
+    return meter
 
 
 @pytest.mark.parametrize(
@@ -224,7 +196,7 @@ def test_what_costs_is_named_with_what_undoes_it(
 ) -> None:
     search = PackageSearch(
         mixtures=Mixtures(ends, scene.project.root),
-        opening=lambda groups: nullcontext(FakeMeter(groups, slow, breaking)),
+        opening=lambda groups: nullcontext(_meter(groups, slow, breaking)),
         confidence=0.99,
         deadline=math.inf,
         progress=Mock(),
@@ -234,7 +206,7 @@ def test_what_costs_is_named_with_what_undoes_it(
 
     assert ("found", True) == (conclusion.status, found.confirmed)
     assert sorted(map(sorted, guilty)) == sorted(sorted(one.name for one in part) for part in found.together)
-    assert hint in " ".join(map(str, _guilty_lines(found)))
+    assert hint in " ".join(map(str, guilty_lines(found)))
 
 
 def test_mixtures_know_what_goes_together(scene: Scene, ends: Environments) -> None:
