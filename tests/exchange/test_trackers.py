@@ -127,12 +127,13 @@ def test_tensorboard_reads_its_runs(ledger: Path, tmp_path: Path) -> None:
     assert [[(0, 2), (1, 3)]] == list(runs[f"{NAME}/time"].values())
 
 
-def test_mlflow_finds_its_runs(ledger: Path, tmp_path: Path) -> None:
+def test_mlflow_finds_its_runs(ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for library in ("mlflow", "sqlalchemy", "alembic"):
         pytest.importorskip(library)
     from mlflow import MlflowClient
 
-    before = sorted(Path.cwd().iterdir())
+    (here := tmp_path / "here").mkdir()
+    monkeypatch.chdir(here)
     report = export(ledger, "mlflow", tmp_path / "there")
     again = export(ledger, "mlflow", tmp_path / "there")
     client = MlflowClient(f"sqlite:///{tmp_path / 'there/mlflow.db'}")
@@ -157,7 +158,7 @@ def test_mlflow_finds_its_runs(ledger: Path, tmp_path: Path) -> None:
     assert {"benchmarks/bench_a.py__test_a_1-x_/time": 3.0} == runs["bench-1"].data.metrics
     (mean,) = history(runs["bench-2"].info.run_id, "benchmarks/bench_a.py__test_a_1-x_/time")
     assert (0, 2.0) == (mean.step, mean.value)
-    assert before == sorted(Path.cwd().iterdir())
+    assert not list(here.iterdir())
 
 
 def test_wandb_lists_its_offline_runs(ledger: Path, tmp_path: Path) -> None:
