@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from perfkit.features.site.series import Document, GateFinding, GateSummary, Reference, Site
+from perfkit.ledger.history.change_points import with_returns
 from perfkit.model.history import (
     ChangePoint,
     CommitFacts,
@@ -154,9 +155,13 @@ def machine(machine_id: str = MACHINE, **facts: str) -> Machine:
 def history(trends: Sequence[Trend], points: Sequence[ChangePoint] = (), **others: object) -> HistoryReport:
     """Return a history of trends, with facts of as many commits as the longest has."""
     known = {sha: place for found in trends for place, sha in enumerate(found.commits)}
+    together: dict[tuple[str, str, str, str], list[ChangePoint]] = {}
+    for one in points:
+        key = (one.benchmark, one.version, one.metric.name, one.machine_id)
+        together.setdefault(key, []).append(one)
     report = HistoryReport(
         trends=tuple(trends),
-        points=tuple(points),
+        points=tuple(one for own in together.values() for one in with_returns(own)),
         commits=commit_facts(max(known.values(), default=0) + 40),
         machines={machine_id: machine(machine_id) for machine_id in {found.machine_id for found in trends}},
         environments=ENVIRONMENTS,

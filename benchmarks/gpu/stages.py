@@ -267,13 +267,15 @@ def _gate(stage: Stage, sides: Path, head: str, seed: int) -> str:
         )
     document = json.loads(file.read_text())
     (one,) = document["comparisons"]
-    estimate = one["estimate"] or dict.fromkeys(
-        ("ratio", "low", "high", "launches", "launch_sd"), float("nan")
-    )
-    change, low, high = (100 * (estimate[key] - 1) for key in ("ratio", "low", "high"))
+    measured = ("-",) * 4
+    if estimate := one["estimate"]:
+        change, low, high = (100 * (estimate[key] - 1) for key in ("ratio", "low", "high"))
+        measured = (
+            f"{change:+.2f} %", f"{low:+.2f} to {high:+.2f} %", str(estimate["launches"]),
+            f"{100 * estimate['launch_sd']:.2f} %",
+        )  # fmt: skip
     cells = (
-        f"+{100 * INJECTED:g} %" if head == "slower" else "same", one["verdict"], f"{change:+.2f} %",
-        f"{low:+.2f} to {high:+.2f} %", str(estimate["launches"]), f"{100 * estimate['launch_sd']:.2f} %",
+        f"+{100 * INJECTED:g} %" if head == "slower" else "same", one["verdict"], *measured,
         f"{document['wall_s']:.1f} s", str(document["exit_code"]),
     )  # fmt: skip
     return f"| {' | '.join(cells)} |"

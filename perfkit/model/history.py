@@ -71,7 +71,8 @@ class ChangePoint:
     Where others are ``acquitted``, since the benchmark runs the same code there, these are the ``suspects``.
     ``ratio`` is after / before with its 95 % interval; ``chance`` is the probability of a change point this
     clear in 100 runs without any. ``detail`` describes another ``cause`` than the code, and ``command`` finds
-    which of the packages it was.
+    which of the packages it was. One is ``undone`` where a later one brought the level back, and ``undoes``
+    an earlier one where it brought the level back, and no further: the end of a dip is no gain.
     """
 
     point_id: str
@@ -98,11 +99,18 @@ class ChangePoint:
     shift: str = ""
     suspects: tuple[str, ...] = ()
     acquitted: tuple[str, ...] = ()
+    undone: bool = False
+    undoes: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it and another one make a dip or a bump that is over."""
+        return self.undone or self.undoes
 
     @property
     def is_open(self) -> bool:
-        """Whether the change point needs a review: commits made it, and it has none yet."""
-        return self.state == "open" and self.cause == "code"
+        """Whether the change point needs a review: commits made it, it is not over, and it has none yet."""
+        return self.state == "open" and self.cause == "code" and not self.is_over
 
     @property
     def worse(self) -> bool:

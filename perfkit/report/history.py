@@ -126,7 +126,7 @@ def _interval(step: ChangePoint) -> str:
     return f" ({small:.1f} to {large:.1f} %)"
 
 
-def point_sentences(point: ChangePoint, *, undone: bool) -> list[str]:
+def point_sentences(point: ChangePoint) -> list[str]:
     """Return sentences on a change point: its commits, cause, gate, chance, and review."""
     detail = f": {point.detail}" if point.detail else ""
     cause = {
@@ -134,7 +134,7 @@ def point_sentences(point: ChangePoint, *, undone: bool) -> list[str]:
         "environment": f"The software or its settings changed as well{detail}.",
         "machine": f"The machine changed as well{detail}.",
     }[point.cause]
-    review = "A later change has undone it." if undone else ""
+    review = "A later change has undone it." if point.undone else ""
     if point.state != "open":
         review = f"{point.state.capitalize()}{f': {visible(point.reason)}' if point.reason else '.'}"
     sentences = (_commits_sentence(point), cause, gate_sentence(point), _chance_sentence(point), review)
@@ -520,6 +520,8 @@ def _reviewed_text(point: ChangePoint, report: HistoryReport, names: Mapping[str
     why = f"{whose.get(point.cause, '')}{point.detail}"
     if point.state != "open":
         why = f"{point.state}: {visible(point.reason)}"
+    elif point.is_over and point.cause == "code":
+        why = "undone by a later change" if point.undone else "takes an earlier change back"
     elif point.command:
         why += f"\n{_INDENT}which package: {point.command}"
     change = f"{change_text(point.ratio, point.metric)} at {short_sha(point.first_after)}"

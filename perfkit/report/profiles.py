@@ -329,7 +329,10 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
             # One cause alone has the amount of the whole.
             words = [_cause(cause, "1") if one.causes[1:] else _what(cause) for cause in one.causes[:2]]
             syncs = "sync" if one.values[-1] == 1 else "syncs"
-            lines.append(f"{amount_text(one.values[-1], '1')} host-device {syncs} a step: {', '.join(words)}")
+            where = "" if main.on_device else " (they wait only on a GPU)"
+            lines.append(
+                f"{amount_text(one.values[-1], '1')} host-device {syncs} a step{where}: {', '.join(words)}"
+            )
     table, found = _lines(replace(summary, lines=summary.lines[:_FEW_STEPS])), warnings(summary)
     own = [entry for entry in summary.entries if entry.kind == "own"]
     if table is None and own and profiled is not None:

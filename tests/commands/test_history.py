@@ -197,6 +197,16 @@ def test_a_step_is_found_where_it_was_made_and_asks_for_nothing_once_accepted(sc
     assert 0 == history_exit_code(report)
 
 
+def test_a_loss_that_a_later_commit_undid_asks_for_nothing(scene: Scene) -> None:
+    scene.measure(lambda number: 1.3 if 10 <= number < 25 else 1.0)
+
+    report = scene.read()
+
+    assert [(10, True, False), (25, False, True)] == [(p.place, p.undone, p.undoes) for p in report.points]
+    assert 0 == history_exit_code(report)
+    assert history_verdict(report).startswith("Nothing to look at")
+
+
 def test_without_a_step_nothing_asks_for_attention_on_any_branch(scene: Scene) -> None:
     scene.repository.git.create_head("old", scene.shas[9])
     scene.measure(lambda _: 1.0)
@@ -233,7 +243,7 @@ def test_commits_that_run_the_same_code_are_acquitted(scene: Scene) -> None:
     assert "Change 20" == report.commits[scene.shas[20]].subject
     same = {17: 16, 18: 16, 21: 23, 22: 23}
     assert {scene.shas[one]: scene.shas[other] for one, other in same.items()} == report.trends[0].same_code
-    assert scene.shas[19][:10] in point_sentences(point, undone=False)[0]
+    assert scene.shas[19][:10] in point_sentences(point)[0]
 
     scene.run_same_code((23, 16))
 

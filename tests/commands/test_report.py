@@ -23,6 +23,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.model.comparisons import Policy
 from perfkit.model.policies import GatePolicy
 from perfkit.report.change_log import slug_of, trend_name
+from perfkit.report.history import short_sha
 
 NAME = "benchmarks/bench_a.py::test_a"
 CONFIG = """
@@ -238,7 +239,10 @@ def test_values_are_compared_with_the_last_release_and_the_base(repository: Repo
 
     parent = repository.git.git.rev_parse("HEAD^")
     tagged = repository.git.git.rev_parse("v1.0")
-    assert (Reference(name="v1.0", commit=tagged), Reference(name="base", commit=parent)) == site.since
+    assert (
+        Reference(name="v1.0", commit=tagged),
+        Reference(name=short_sha(parent), commit=parent),
+    ) == site.since
 
 
 def test_an_empty_ledger_gives_no_pages(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ from perfkit.profiling.read.summary_file import saved_profiles
 from perfkit.repo.commits import beside_head, newest_on_names
 from perfkit.repo.files import digest_of, keep_reports
 from perfkit.repo.git import reading_only
+from perfkit.report.history import short_sha
 
 DEFAULT_OUT = "site"
 # The files that perfkit wrote, so that a later report removes those that are no longer part of the site.
@@ -104,7 +105,7 @@ def read_site(*, project: Project, ledger: Path) -> tuple[Site, Mapping[str, Pat
     kept, base = histories.ledger, histories.base
     runs = tuple(kept.runs())
     tags = tuple(Reference(name=name, commit=sha) for name, sha in histories.tags.items())
-    since = (*tags[-1:], *([] if base is None else [Reference(name="base", commit=base)]))
+    since = (*tags[-1:], *([] if base is None else [Reference(name=short_sha(base), commit=base)]))
     history = _whole_history(histories)
     known = histories.commits.facts({one.commit for one in (*tags, *since)})
     measured = {sha for trend in history.trends for sha in trend.commits}

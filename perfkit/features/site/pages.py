@@ -27,9 +27,6 @@ from perfkit.features.site.series import (
     benchmark_script,
     commits_in_order,
     commits_script,
-    is_over,
-    is_return,
-    is_undone,
     kind_of_rise,
     levels_script,
     series_of,
@@ -260,27 +257,17 @@ class _Pages:
 
     def _is_over(self, shift: Shift) -> bool:
         """Return whether what changed at once is back where it was, in all benchmarks."""
-        found = [over for point, over in self._points if shift.shift_id and point.shift == shift.shift_id]
+        found = [one.is_over for one in self._points if shift.shift_id and one.shift == shift.shift_id]
         return bool(found) and all(found)
 
     @functools.cached_property
-    def _points(self) -> list[tuple[ChangePoint, bool]]:
-        """The change points, each with whether the level is back where it was."""
-        return [
-            (
-                one.point,
-                is_over(one.point, [other.point for other in series.placed if other.trend == one.trend]),
-            )
-            for series in self.series
-            for one in series.placed
-        ]
+    def _points(self) -> list[ChangePoint]:
+        return [one.point for series in self.series for one in series.placed]
 
     def _unsettled(self) -> int:
         """Return how many changes of several benchmarks, clear or probable, nobody has reviewed."""
         clear = {
-            one.shift: (one.last_before, one.first_after)
-            for one, over in self._points
-            if one.shift and one.is_open and not over
+            one.shift: (one.last_before, one.first_after) for one in self._points if one.shift and one.is_open
         }
         probable: dict[tuple[str, str], list[str]] = {}
         for one in self.site.history.rises:
@@ -439,9 +426,8 @@ class _Pages:
         for series in self.series if among is None else among:
             alarm = functools.partial(self._alarm, series)
             for step in series.current:
-                ends_a_dip = is_return(step, series.current)
-                if step.state == "open" and not ends_a_dip and (series.watched or among is not None):
-                    yield alarm(_kind_of(step, series), "", step)
+                if step.state == "open" and not step.undoes and (series.watched or among is not None):
+                    yield alarm(_kind_of(step), "", step)
             for drift in series.drifts:
                 kind: Kind = "drift" if drift.cause == "code" else "moved"
                 yield alarm(kind, wording.drift_sentence(drift))
@@ -473,8 +459,6 @@ class _Pages:
         """Yield the change points of a series, which has this number on its page."""
         for placed in series.placed:
             point = placed.point
-            steps = [other.point for other in series.placed if other.trend == placed.trend]
-            undone, ends = is_undone(point, steps), is_return(point, steps)
             kind: Kind = "worse" if point.worse else "better"
             yield {
                 "point": point,
@@ -485,10 +469,10 @@ class _Pages:
                     self._machine(series),
                 ),
                 "sign": _sign(State(kind=kind, step=point)),
-                "undone": undone or ends,
+                "undone": point.is_over,
                 "sentences": (
-                    *map(visible, wording.point_sentences(point, undone=undone)),
-                    *(["It takes an earlier change back: the level is what it was."] if ends else []),
+                    *map(visible, wording.point_sentences(point)),
+                    *(["It takes an earlier change back: the level is what it was."] if point.undoes else []),
                 ),
             }
 
@@ -656,9 +640,9 @@ def _sign(state: State) -> str:
     return _SIGNS[state.kind]
 
 
-def _kind_of(step: ChangePoint, series: Series) -> Kind:
+def _kind_of(step: ChangePoint) -> Kind:
     """Return the kind of an open change point."""
-    if is_undone(step, series.current):
+    if step.undone:
         return "undone"
     if not step.is_open:
         return "moved"

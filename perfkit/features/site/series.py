@@ -140,8 +140,6 @@ Kind = Literal[
 ]
 # Those that somebody should look at, the most urgent first.
 ALARMS: tuple[Kind, ...] = ("worse", "drift", "silent", "unclear")
-# A level is back where it was within this share of it.
-_BACK = 0.02
 # The heat map colours a change that is so many times what two runs of identical code differ by.
 _CLEAR = 1.5
 # This many runs on either side of a change of the environment are compared.
@@ -276,7 +274,7 @@ class Series:
                 (
                     one.point,
                     places[one.trend, one.point.place],
-                    not one.point.is_open or is_over(one.point, self.current),
+                    not one.point.is_open or one.point.is_over,
                 )
                 for one in self.placed
                 if one.point.state != "ignored"
@@ -493,7 +491,7 @@ def _placed(points: Iterable[ChangePoint], groups: Sequence[Series]) -> list[lis
 def state_of(series: Series) -> State:
     """Return the most urgent thing that is true of the newest runs of a series."""
     current = series.current
-    alive = [step for step in current if step.state != "ignored" and not is_over(step, current)]
+    alive = [step for step in current if step.state != "ignored" and not step.is_over]
     opened = [step for step in alive if step.is_open and series.watched]
     losses = [step for step in opened if step.worse]
     moved = [step for step in alive if step.state == "open"]
@@ -562,35 +560,6 @@ def status_words(series: Series, state: State, commits: Mapping[str, CommitFacts
         return f"{words}, with the machine" if by_machine else words
     few = f"not judged yet: {len(series.last[0])} of {RUNS_TO_JUDGE} runs"
     return "steady" if state.kind == "steady" else "; ".join(filter(None, (few, by_environment)))
-
-
-def is_over(step: ChangePoint, steps: Iterable[ChangePoint]) -> bool:
-    """Return whether a step and another one after or before it make a dip or a bump that is over."""
-    known = tuple(steps)
-    return is_undone(step, known) or is_return(step, known)
-
-
-def is_undone(step: ChangePoint, steps: Iterable[ChangePoint]) -> bool:
-    """Return whether a later step has brought the level back."""
-    way = 1 if step.ratio > 1 else -1
-    back = step.before.mean + way * _near(step)
-    return any(other.place > step.place and way * other.after.mean <= way * back for other in steps)
-
-
-def is_return(step: ChangePoint, steps: Iterable[ChangePoint]) -> bool:
-    """Return whether a step brought a level back, and no further: the end of a dip is no gain."""
-    return any(
-        other.place < step.place
-        and (other.ratio > 1) != (step.ratio > 1)
-        and abs(step.after.mean - other.before.mean) <= _near(other)
-        for other in steps
-    )
-
-
-def _near(step: ChangePoint) -> float:
-    """Return how far from the level before a step counts as back: less than half of the step."""
-    before = step.before
-    return max(before.sd or 0.0, min(_BACK * before.mean, abs(step.after.mean - before.mean) / 2))
 
 
 def _change(series: Series, commit: str, commits: Mapping[str, CommitFacts]) -> Change | None:

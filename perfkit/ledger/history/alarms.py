@@ -190,7 +190,11 @@ def find_rises(
         begin = max([first, *(step.place for step in steps)])
         seen = common.likely_step(number, judged, begin, facts.order)
         found = None if steps else _pattern(trend, habits[number], seen)
-        if found is None and not (seen and seen.probable) and not any(one.is_open for one in steps):
+        if (
+            found is None
+            and not (seen and seen.probable)
+            and not any(one.state == "open" and one.cause == "code" for one in steps)
+        ):
             found = _rise(judged, levels[: len(judged)], first)
         if found is None and seen is not None:
             kind: RiseKind = "step" if seen.probable else "possible step"

@@ -35,6 +35,8 @@ _ID_DIGITS = 8
 _BESIDE = 2
 # The machine is seen in so many runs on either side of a change, of which so many have timed fixed work.
 _AROUND, _FEWEST_SPEEDS, _HALF = 10, 3, 0.5
+# A level is back where it is this near to what it was, or within the sd.
+_BACK = 0.02
 BUILT_IN_MOVED = "the built-in sentinel moved as well"
 
 
@@ -50,7 +52,7 @@ def find_change_points(
     shifts = {point.shift for points in found.values() for point in points if point.shift}
     shared = replace(common, steps=tuple(one for one in common.steps if one.shift_id in shifts))
     found |= _drafts_of(others, {}, shared, facts)
-    drafts = [(trend, point) for number, trend in enumerate(trends) for point in found[number]]
+    drafts = [(trend, point) for number, trend in enumerate(trends) for point in with_returns(found[number])]
     runs = {run for trend, point in drafts for run in trend.run_ids[point.place - 1 : point.place + 1]}
     known = facts.facts_of(runs) if runs else {}
     placed = [_with_places(trend, point, known) for trend, point in drafts]
@@ -192,6 +194,29 @@ def _point(trend: Trend, step: Step, facts: Facts) -> ChangePoint:
         gate=facts.gate_between(trend, begin, end),
         acquitted=tuple(acquitted),
     )
+
+
+def with_returns(points: Sequence[ChangePoint]) -> Iterator[ChangePoint]:
+    """Yield the change points of a trend with which of them the others undo, and which undo others."""
+    for one in points:
+        way = 1 if one.ratio > 1 else -1
+        back = way * one.before.mean + _near(one)
+        yield replace(
+            one,
+            undone=any(later.place > one.place and way * later.after.mean <= back for later in points),
+            undoes=any(
+                before.place < one.place
+                and (before.ratio > 1) != (one.ratio > 1)
+                and abs(one.after.mean - before.before.mean) <= _near(before)
+                for before in points
+            ),
+        )
+
+
+def _near(point: ChangePoint) -> float:
+    """Return how far from the level before a change point counts as back: less than half of the change."""
+    before = point.before
+    return max(before.sd or 0.0, min(_BACK * before.mean, abs(point.after.mean - before.mean) / 2))
 
 
 def _with_places(

@@ -311,7 +311,7 @@ def _within_floors(exact: Sequence[ExactComparison]) -> Iterator[str]:
         )
         several = f" of {counted(len(same), 'benchmark')}" if len(same) > 1 else ""
         sides = f"at most {base} on base, {head} on head"
-        yield f"{count_title(most)}{several}: {sides}: within {limit}, or the tolerance"
+        yield f"{count_title(most)}{several}: {sides}; up to {limit}, or the configured tolerance, passes"
 
 
 def _listed(found: Sequence[ExactComparison], names: Mapping[str, str]) -> str:
