@@ -5,6 +5,7 @@ from __future__ import annotations
 import compileall
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,10 @@ settings.load_profile("unhurried")
 # In place of the caller's options: no session that a test starts uses this plugin, and each would spend a
 # second on importing it.
 os.environ["PYTEST_ADDOPTS"] = "-p no:hypothesispytest -p no:anyio"
+
+# In the background of a script, Ctrl-C is ignored; what tests start and interrupt must end.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # These tests may be divided among processes; the sessions they start are whole ones, which measure.
 os.environ.pop("PYTEST_XDIST_WORKER", None)

@@ -311,10 +311,10 @@ class Ledger:
         return target
 
     def check_writable(self, *, store: bool = True) -> None:
-        """Refuse a ledger that could not take a file, before anything is measured."""
-        probe = self.path / f".probe-{os.getpid()}"
+        """Refuse a ledger that could not take a file, before anything is measured; it is not begun yet."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            there = next(place for place in (self.path, *self.path.parents) if os.path.lexists(place))
+            probe = there / f".probe-{os.getpid()}"
             probe.touch()
             probe.unlink()
         except OSError as error:

@@ -81,6 +81,12 @@ def test_an_unwritable_place_is_refused_beforehand(tmp_path: Path) -> None:
         Ledger(tmp_path / "file" / "ledger").check_writable()
 
 
+def test_a_ledger_is_not_begun_before_there_is_a_row(tmp_path: Path) -> None:
+    Ledger(tmp_path / "benchmarks/ledger").check_writable()
+
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_run_is_found_by_either_end_of_its_id(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     ledger.append([build_row(1.0, run="0199-aaaa")])
