@@ -341,7 +341,7 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
         inner = [one for one in reading.functions if one.cumulative_s < _NEARLY_ALL * reading.total_s]
         slowest = sorted(inner or reading.functions, key=attrgetter("cumulative_s"), reverse=True)
         worth = [one for one in slowest if one.cumulative_s >= _NAMED * reading.total_s]
-        title = f"own functions ({human_seconds(reading.total_s)} under cProfile)"
+        title = f"own functions (a run of {human_seconds(reading.total_s)} under cProfile)"
         table = named_table(title, "calls", "self", "total", "share")
         for function in worth[:_FEW_STEPS] or slowest[:1]:
             times = human_seconds(function.own_s), human_seconds(function.cumulative_s)
