@@ -176,13 +176,11 @@ def _chance_sentence(point: ChangePoint) -> str:
 
 
 def gate_sentence(point: ChangePoint) -> str:
-    """Return the result of a gate between commits of the range, empty without one."""
+    """Return the result of a gate between commits of the range, empty without one that excludes anything."""
     gate = point.gate
-    return (
-        ""
-        if gate is None
-        else f"A gate of these commits measured {ratio_text(gate.ratio)} ({interval_text(gate)})."
-    )
+    if gate is None or (gate.low <= min(1, point.low) and gate.high >= max(1, point.high)):
+        return ""
+    return f"A gate of these commits measured {ratio_text(gate.ratio)} ({interval_text(gate)})."
 
 
 def interval_text(found: GateRatio | ChangePoint | Creep | Shift) -> str:
@@ -384,8 +382,8 @@ def _point_text(point: ChangePoint, report: HistoryReport, names: Mapping[str, s
         f"\n{_INDENT}by {_by_text(point, report)}",
         f"\n{_INDENT}{before}, then {after}",
     )
-    if point.gate is not None:
-        text.append(f"\n{_INDENT}{gate_sentence(point)}")
+    if by_gate := gate_sentence(point):
+        text.append(f"\n{_INDENT}{by_gate}")
     return text
 
 

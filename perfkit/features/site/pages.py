@@ -204,6 +204,8 @@ class _Pages:
         ]
         cards = _cards(self._alarms(), self.commits)
         urgent = [card for card in cards if card.kind in ALARMS]
+        # The rows that are shown at first: a column without anything in them is none.
+        shown = [one for one in self.series if wording.is_time(one.metric)] or self.series
         slower, unsettled, judged = self._slower(), self._unsettled(), judged_of(self.by_benchmark)
         verdict = verdict_line(judged, findings=len(urgent) or unsettled, slower=len(slower))
         metrics = Counter(one.metric.name for one in self.series)
@@ -211,7 +213,7 @@ class _Pages:
             "overview.html.j2",
             title=self.site.project,
             lines=lines,
-            since=[one for one in self.site.since if any(one.name in found.since for found in self.series)],
+            since=[one for one in self.site.since if any(one.name in found.since for found in shown)],
             verdict=verdict,
             judged=judged,
             to_judge=RUNS_TO_JUDGE,

@@ -468,11 +468,10 @@ window.PerfkitChart = class {
     for (let run = last; run >= first; run -= apart) others.push(run);
     context.textAlign = "center";
     for (const run of [...steps.map((step) => this.#from(step.x)), ...others]) {
-      const at = this.#place(x[run]);
-      if (run < first || run > last || taken.some((one) => Math.abs(one - at) < 2 * half + 8)) continue;
-      taken.push(at);
+      const at = this.#place(x[run]), middle = Math.min(Math.max(at, half), this.#canvas.clientWidth - half);
+      if (run < first || run > last || taken.some((one) => Math.abs(one - middle) < 2 * half + 8)) continue;
+      taken.push(middle);
       context.fillRect(at - 0.5, own.#TOP + height + 1, 1, 6);
-      const middle = Math.min(Math.max(at, half), this.#canvas.clientWidth - half);
       context.fillText(placeText(x[run], span), middle, own.#TOP + height + 20);
     }
   }
