@@ -8,7 +8,7 @@ from rendered import check_golden, rendered
 from synthetic_history import step_of, trend
 
 from perfkit.model.history import CommitFacts, Creep, GateRatio, HistoryReport, Shift, Silence
-from perfkit.report.history import history_view
+from perfkit.report.history import gate_sentence, history_view
 
 WIDTH = 80
 
@@ -71,6 +71,13 @@ def test_alarms_are_reported_each_in_its_words() -> None:
         _text(replace(report, shifts=(shift,), creeps=(drift,), silences=(silence,))),
         *(_text(replace(report, points=(found,))) for found in points),
     )
+
+
+def test_a_gate_that_excludes_nothing_is_not_mentioned() -> None:
+    point = step_of(trend(steps={30: 1.12}), 30)
+    gates = [GateRatio(ratio=1.3, low=low, high=49.2, alpha=0.01) for low in (0.035, 1.02)]
+
+    assert [False, True] == [bool(gate_sentence(replace(point, gate=gate))) for gate in gates]
 
 
 def test_texts_of_others_cannot_steer_the_terminal() -> None:
