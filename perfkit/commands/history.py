@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
+from operator import itemgetter
 from pathlib import Path
 
 from perfkit.config import Project
@@ -389,7 +390,7 @@ def _has_code(project: Project, files: Iterable[str] | None) -> bool:
 def _gate_between(
     ledger: Ledger, gates: Sequence[Trend], order: Order, trend: Trend, begin: float, end: float
 ) -> GateRatio | None:
-    """Return the result of the gate that spans a range of commits most closely."""
+    """Return the result of the gate that spans a range of commits most closely, the narrowest of several."""
     around = []
     for other in gates:
         if (other.benchmark, other.version, other.machine_id) != (
@@ -408,11 +409,12 @@ def _gate_between(
     # Imported late: it takes as long as all else, and few change points have gates around them.
     from perfkit.gating.rows import gate_ratio
 
-    ratios = (
-        gate_ratio(ledger.times_of, run_id, trend.benchmark, base, head)
-        for _, run_id, base, head in sorted(around)
-    )
-    return next((ratio for ratio in ratios if ratio is not None), None)
+    for _, near in itertools.groupby(sorted(around), key=itemgetter(0)):
+        ratios = [gate_ratio(ledger.times_of, run_id, trend.benchmark, *both) for _, run_id, *both in near]
+        known = [ratio for ratio in ratios if ratio is not None]
+        if known:
+            return min(known, key=lambda ratio: ratio.high / max(ratio.low, 1e-9))
+    return None
 
 
 def _sentinels(project: Project) -> Callable[[str], bool]:

@@ -209,7 +209,9 @@ def find_changed(sides: OpenSides, laid: Sequence[str], outputs: Collection[Path
     changed = sort_changed(found - written, read)
     # Like pages of text, they matter to what opens them alone.
     reports = frozenset(file for file in changed.others if _is_report(*(read(side, file) for side in SIDES)))
-    return replace(changed, others=changed.others - reports, texts=changed.texts | reports, outputs=written)
+    # A commit of nothing but what perfkit wrote runs the same code: it is no comparison of one with itself.
+    texts = changed.texts | reports | (frozenset() if changed.files else written)
+    return replace(changed, others=changed.others - reports, texts=texts, outputs=written)
 
 
 def _is_report(base: bytes | None, head: bytes | None) -> bool:

@@ -127,7 +127,7 @@ def test_a_regression_is_shown_where_its_time_goes() -> None:
         output,
         "::error file=benchmarks/bench_a.py,line=1,title=perfkit::test_c: FAILED; 100 %25 wrong",
     ) == annotation_lines(report)
-    assert "look at forward, head, `src/a,b.py:7`" in render_comment(report)
+    assert "look first at forward, head, `src/a,b.py:7`" in render_comment(report)
 
 
 @pytest.mark.parametrize(

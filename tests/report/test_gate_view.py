@@ -281,7 +281,7 @@ def test_a_pass_by_typical_calls_shows_the_limit_that_is_judged() -> None:
     text = " ".join(_text(build_report(replace(passed, estimate=judged, other=whole))).split())
 
     assert text.startswith("PASS")
-    assert "less than +5.7 %" in text
+    assert "up to +5.7 %" in text
 
 
 def test_a_failed_gate_has_one_next_command() -> None:

@@ -145,7 +145,8 @@ def _of_step(step: ChangePoint, state: State, commits: Commits, selection: str) 
         if (step.commits or 0) > 1 and len(step.suspects) != 1:
             search = f"perfkit bisect --from-history {step.point_id}"
             return Answer(changed=changed, to_do=f"{accept}find the commit:", command=search)
-        by_turns = f"{_BY_TURNS[0].lower()}{_BY_TURNS[1:]}"
+        again = " once more" if wording.gate_sentence(step) else ""
+        by_turns = f"measure both commits by turns{again}, which names the line that got slower:"
         return Answer(changed=changed, to_do=f"{accept}{by_turns}", command=gate)
     if state.kind == "moved":
         return Answer(changed=changed, to_do=_IN_ONE_ENVIRONMENT, command=gate)

@@ -751,7 +751,10 @@ def slower_at(commit: str, series: Sequence[Series]) -> float | None:
 
 def _last_change(series: Series, commit: str) -> float | None:
     newest = series.newest
-    if len(newest) < 2 or next(reversed(newest)) != commit or series.noise_limit is None:  # noqa: PLR2004 (two levels)
+    # A gate has its own verdict.
+    if len(newest) < 2 or series.trends[0].lockstep or series.noise_limit is None:  # noqa: PLR2004 (two levels)
+        return None
+    if next(reversed(newest)) != commit:
         return None
     runs = reversed(newest.values())
     (after, last), (before, earlier) = (series.order[next(runs)] for _ in range(2))

@@ -66,8 +66,8 @@ _MEANINGS: Mapping[Verdict, str] = {
     "IMPROVED": "the interval lies below it, on the faster side",
     "REGRESSED": "the interval lies above the {limit}: one such benchmark, or a count beyond its limit,"
     " is enough for the gate to FAIL",
-    "INCONCLUSIVE": "the interval reaches beyond the {limit}, so that more launches have to decide: one such"
-    " benchmark leaves the whole gate UNDECIDED",
+    "INCONCLUSIVE": "the interval reaches beyond the {limit}, so that more launches have to decide: where"
+    " none REGRESSED, one such benchmark leaves the whole gate UNDECIDED",
     "NOT REACHED": "the budget ended before it had launches enough for a first answer, which leaves the gate"
     " UNDECIDED, too",
 }
@@ -588,10 +588,8 @@ def _in_typical_calls(causes: Sequence[Comparison], names: Names) -> str:
     which = f"{len(typical)} of {len(causes)} benchmarks are" if len(causes) > 1 else "It is"
     name = "" if len(causes) == 1 else f" ({_name(most, names)})"
     limit = wording.upper_text(most.other)
-    mean = (
-        "may have changed by any amount"
-        if limit == wording.UNKNOWN
-        else f"is only known to have changed by less than {limit}"
+    mean = "is not judged: " + (
+        "any change of it is possible" if limit == wording.UNKNOWN else f"up to {limit} cannot be excluded"
     )
     return (
         f"{which} judged by the lower-quartile call (a quarter are faster). The mean, which rare slow calls"

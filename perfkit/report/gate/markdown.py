@@ -142,7 +142,7 @@ def _next_step(report: GateReport) -> str:
         mend = "fix the lines named below, in the code or in the benchmark, and push again"
         accept = "To merge it without comparing them, accept it with a reason"
     elif (part := _first_part(report)) is not None:
-        mend = f"fix it (look at {_place_of(part)}, where most of what was added is spent) and push again"
+        mend = f"fix it (look first at {_place_of(part)}) and push again"
     else:
         mend = "fix it and push again"
     names = short_names(one.benchmark.name for one in report.comparisons)
