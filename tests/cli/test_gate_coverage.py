@@ -298,6 +298,14 @@ def test_equal_trees_are_timed(project: GitProject) -> None:
     assert gated.report["coverage"] is None
 
 
+def test_a_commit_of_nothing_but_what_perfkit_wrote_is_not_timed(project: GitProject) -> None:
+    project.commit({"perf_log.md": "| mean | sd |\n", "profiles/train.stat": "0"})
+
+    gated = project.gate("--base", "HEAD^", *ONE_LAUNCH)
+
+    assert {"SAME CODE"} == {*gated.verdicts.values()}
+
+
 def test_a_report_of_perfkit_in_the_tree_affects_no_benchmark(project: GitProject) -> None:
     replace_text(project.root / "gate.json", '{"exit_code": 0}\n', option="--json")
     (project.root / "app.py").write_text(_app(near=20 * SLOWER)["app.py"])

@@ -77,6 +77,16 @@ def test_rows_stand_in_history_order() -> None:
     assert [A, B, C, "f" * 40] == [entry.commit for entry in _log(rows).tables[0].entries]
 
 
+def test_a_gate_on_a_busy_machine_gives_the_ratio_and_not_the_time() -> None:
+    quiet = [build_row(0.25, sha=sha, run=f"quiet-{sha}") for sha in (A, B)]
+
+    first, second = _cells(_log([*quiet, *_gated(A, B, 1.2)]))
+
+    assert (0.25, 0.25) == (first.mean, second.mean)
+    assert second.gate is not None
+    assert 1.2 == pytest.approx(second.gate.ratio)
+
+
 def test_a_ratio_needs_alternation_with_the_row_before() -> None:
     together = _interleaved(A, 1.0, 2.0) + _interleaved(B, 2.0, 4.0)
     apart = [build_row(1.0, sha=A, run="r1"), build_row(2.0, sha=B, run="r2", minute=5)]
