@@ -217,6 +217,21 @@ def test_a_line_is_named_by_its_share_of_a_step(name: str, text: str, fields: di
     assert first.gain[0] < 0.2 < first.gain[2]
 
 
+def test_an_evaluation_is_named_where_it_is_called() -> None:
+    models, asks = _line(5, "return self.layers(x)", "forward"), _line(20, "accuracy(model)", "main")
+    trains = replace(
+        _sample(_line(10), 0.3, phase=MODEL), lines=(models, _line(10), _line(19, "train()", "main"))
+    )
+    evaluates = replace(
+        _sample(models, 0.2, phase=MODEL, no_grad=True),
+        lines=(models, _line(15, "model(x)", "accuracy"), asks),
+    )
+
+    first = _asked(trains, evaluates).causes[0]
+
+    assert ("evaluation", "train.py:20") == (first.name, first.place)
+
+
 @pytest.mark.parametrize(("inner", "names"), [("", ["sync"]), (LIBRARY, [])])
 def test_a_read_value_names_a_line_of_ones_own_and_not_all_that_a_library_does_there(
     inner: str, names: list[str]

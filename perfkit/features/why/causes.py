@@ -67,6 +67,8 @@ _GROWN, _RISING = 2.0, 0.6
 _LEAK_BYTES = 1 << 10
 # Part of an evaluation is what runs modules in at least this share of the time without gradients.
 _MODULES = 0.3
+# What takes less than this share of an evaluation's time with gradients is called by evaluations alone.
+_BESIDE = 0.2
 _MOST_OF = 0.5
 # A target that fails after fewer steps has too few to sample.
 _FEWEST_STEPS = 50
@@ -429,14 +431,20 @@ class _Causes:
 
     def _evaluations(self) -> Iterator[WhyCause]:
         by_line: defaultdict[OwnLine | None, float] = defaultdict(float)
+        trained: defaultdict[OwnLine, float] = defaultdict(float)
+        for one in self._found.samples:
+            for line in one.lines:
+                trained[line] += 0.0 if one.no_grad else one.total_s
+        whole_s = sum(one.total_s for one in self._evaluation)
         for one in self._evaluation:
-            by_line[self._loop.in_loop(one)] += one.total_s
+            # The model's lines are those of training, too: it is called where an outer line is its own.
+            called = (line for line in reversed(one.lines) if trained[line] < _BESIDE * whole_s)
+            by_line[next(called, self._loop.in_loop(one))] += one.total_s
         if by_line:
-            gain = self._loop.gain(self._evaluation)
-            line = max(by_line, key=lambda one: by_line[one])
-            share = self._loop.part(self._evaluation)
+            gain, share = self._loop.gain(self._evaluation), self._loop.part(self._evaluation)
+            where = max(by_line, key=lambda one: by_line[one])
             what = f"evaluation-bound: {human_percent(share)} of the time is evaluation"
-            yield self._cause("evaluation", what, line, gain, share=share)
+            yield self._cause("evaluation", what, where, gain, share=share)
 
     def _data(self) -> Iterator[WhyCause]:
         mine = [one for one in self._found.samples if one.phase == DATA]
