@@ -429,13 +429,13 @@ def _sentinels(project: Project) -> Callable[[str], bool]:
 def _noise(
     trends: Iterable[Trend], points: Iterable[ChangePoint], drifts: Iterable[Creep]
 ) -> dict[str, dict[str, float]]:
-    """Return the relative sd of runs of the same code, by machine and benchmark."""
+    """Return the relative sd of runs of the same code, by machine and benchmark; of gates if there are no runs."""
     shares: dict[str, dict[str, float]] = {}
     drifting = {(one.benchmark, one.machine_id) for one in drifts}
     steps: dict[tuple[str, str, str], list[ChangePoint]] = {}
     for point in points:
         steps.setdefault((point.benchmark, point.version, point.machine_id), []).append(point)
-    for trend in trends:
+    for trend in sorted(trends, key=lambda one: not one.lockstep):
         found = noise_of(
             trend,
             steps.get((trend.benchmark, trend.version, trend.machine_id), ()),

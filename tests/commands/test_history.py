@@ -400,6 +400,13 @@ def test_a_gate_that_found_nothing_acquits_the_commits(scene: Scene) -> None:
     )
 
 
+def test_gates_on_a_busy_machine_do_not_widen_the_scatter_of_runs(scene: Scene) -> None:
+    scene.measure(lambda _: 1.0)
+    scene.gate(1.0, noise=0.1)
+
+    assert scene.read().noise[MACHINE.machine_id][NAME] < 0.02
+
+
 def test_gates_of_different_hours_make_one_trend(scene: Scene) -> None:
     gates: list[Row] = []
     for number in range(20, 39):
