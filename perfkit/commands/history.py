@@ -429,7 +429,7 @@ def _sentinels(project: Project) -> Callable[[str], bool]:
 def _noise(
     trends: Iterable[Trend], points: Iterable[ChangePoint], drifts: Iterable[Creep]
 ) -> dict[str, dict[str, float]]:
-    """Return the relative sd of runs of the same code, by machine and benchmark; of gates if there are no runs."""
+    """Return the relative sd of runs of the same code, by machine and benchmark; of gates without runs."""
     shares: dict[str, dict[str, float]] = {}
     drifting = {(one.benchmark, one.machine_id) for one in drifts}
     steps: dict[tuple[str, str, str], list[ChangePoint]] = {}
