@@ -158,8 +158,13 @@ def test_a_hand_written_loop_is_filed_whole_and_evaluations_are_in_no_step(proje
     assert 20 < int(between[0])
 
 
-def test_evaluations_that_read_no_loader_are_in_no_step_and_a_teacher_is(project: Repository) -> None:
-    code, _, error = followed(project, LOADERS + LOOKS, "train.py", "--", "30")
+@pytest.mark.parametrize("update", ["optimizer.step()", "with torch.no_grad(): optimizer.step()"])
+def test_evaluations_that_read_no_loader_are_in_no_step_and_a_teacher_is(
+    project: Repository, update: str
+) -> None:
+    script = LOADERS + LOOKS.replace("optimizer.step()", update)
+
+    code, _, error = followed(project, script, "train.py", "--", "30")
 
     assert 0 == code, error
     for name in ("step_time", "all_steps"):
