@@ -51,6 +51,14 @@ for step in range(200 * epochs):
     for weights in model.parameters():
         weights.data -= 0.01 * weights.grad
 """
+MODELS = """
+for turn in range(5 * epochs):
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(40):
+        model(torch.ones(8, 4)).sum().backward()
+        optimizer.step()
+"""
 # The teacher is part of each step; the look at the weights is not, nor what is saved or asked at times, with
 # what lies between.
 LOOKS = """
@@ -158,14 +166,29 @@ def test_a_hand_written_loop_is_filed_whole_and_evaluations_are_in_no_step(proje
     assert 20 < int(between[0])
 
 
-def test_evaluations_that_read_no_loader_are_in_no_step_and_a_teacher_is(project: Repository) -> None:
-    code, _, error = followed(project, LOADERS + LOOKS, "train.py", "--", "30")
+@pytest.mark.parametrize("update", ["optimizer.step()", "with torch.no_grad(): optimizer.step()"])
+def test_evaluations_that_read_no_loader_are_in_no_step_and_a_teacher_is(
+    project: Repository, update: str
+) -> None:
+    script = LOADERS + LOOKS.replace("optimizer.step()", update)
+
+    code, _, error = followed(project, script, "train.py", "--", "30")
 
     assert 0 == code, error
     for name in ("step_time", "all_steps"):
         (row,) = [row for metric, row in rows(project).items() if metric == name]
         assert 0.002 < statistics.median(row.outcome.values) < 0.008, name
         assert statistics.fmean(row.outcome.values) < 0.01, name
+
+
+def test_steps_of_several_models_one_after_the_other_are_all_followed(project: Repository) -> None:
+    code, printed, error = followed(project, LOADERS + MODELS, "train.py", "--", "4")
+
+    assert 0 == code, error
+    found = re.search(r"^train.py: (\d+) steps, ", printed)
+    assert found is not None
+    # A change of the optimizer is seen with its first steps.
+    assert 20 * (40 - 2) <= int(found[1]) <= 20 * 40
 
 
 def test_batches_are_steps_where_there_is_no_optimizer(project: Repository) -> None:

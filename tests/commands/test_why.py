@@ -232,6 +232,38 @@ def test_an_evaluation_is_named_where_it_is_called() -> None:
     assert ("evaluation", "train.py:20") == (first.name, first.place)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        _sample(_line(13, "loss.backward()"), 0.4, phase=BACKWARD, no_grad=True),
+        _sample(_line(13, "evaluate(model)"), 0.01, phase=MODEL, no_grad=True),
+    ],
+)
+def test_a_backward_pass_and_a_short_evaluation_are_no_evaluation_to_name(other: LineSample) -> None:
+    report = _asked(other)
+
+    assert () == report.causes
+    assert report.verdict.startswith("compute-bound: ")
+
+
+def test_an_evaluation_is_all_that_it_takes_and_nothing_else_without_gradients() -> None:
+    call = _line(30, "test(epoch)", "main")
+    trains = [replace(one, lines=(*one.lines, _line(29, "train(epoch)", "main"))) for one in LOOP]
+    inner = (_line(3, "loss = f(out)", "f"), _line(21, "total += f(model(x))", "test"), call)
+    runs, measures, waits = (
+        replace(_sample(_line(21), 0.1, phase=phase, no_grad=True), lines=lines)
+        for phase, lines in ((MODEL, inner[1:]), ("", inner), (DATA, (_line(20, function="test"), call)))
+    )
+    average = _sample(_line(14, "average(model)"), 0.05, no_grad=True)
+
+    report = _asked(*trains, runs, measures, waits, average)
+
+    (first,) = [one for one in report.causes if one.name == "evaluation"]
+    assert "train.py:30" == first.place
+    assert 0.3 / 1.95 == pytest.approx(first.part_s / report.step_s, abs=0.001)
+    assert "data" not in report.shares
+
+
 @pytest.mark.parametrize(("inner", "names"), [("", ["sync"]), (LIBRARY, [])])
 def test_a_read_value_names_a_line_of_ones_own_and_not_all_that_a_library_does_there(
     inner: str, names: list[str]

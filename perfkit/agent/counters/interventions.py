@@ -43,7 +43,9 @@ class Patches:
             self.undo_last()
 
     def undo_last(self) -> None:
-        """Restore the attribute that was replaced last."""
+        """Restore the attribute that was replaced last, unless all have been restored since."""
+        if not self._made:
+            return
         owner, name, new, old = self._made.pop()
         if vars(owner).get(name) is not new:
             return

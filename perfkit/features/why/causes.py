@@ -65,10 +65,8 @@ _FEWEST_BLOCKS = 4
 # A line grows that takes this much longer at the end, and in most pairs of blocks longer in the later one.
 _GROWN, _RISING = 2.0, 0.6
 _LEAK_BYTES = 1 << 10
-# Part of an evaluation is what runs modules in at least this share of the time without gradients.
+# A line evaluates where modules run in at least this share of its time without gradients.
 _MODULES = 0.3
-# What takes less than this share of an evaluation's time with gradients is called by evaluations alone.
-_BESIDE = 0.2
 _MOST_OF = 0.5
 # A target that fails after fewer steps has too few to sample.
 _FEWEST_STEPS = 50
@@ -314,6 +312,9 @@ class _Loop:
                 updates[one.lines[0].file, one.lines[0].function] += one.total_s
         # The file and name of the function that trains.
         self.function = max(updates, key=lambda key: updates[key], default=("", ""))
+        # The samples of evaluations, by the line where each of these is.
+        self.evaluations = _evaluations(found.samples)
+        self._in_evaluations = {id(one) for each in self.evaluations.values() for one in each}
 
     @property
     def workers(self) -> int:
@@ -346,20 +347,72 @@ class _Loop:
 
     def share(self, phases: Sequence[str]) -> float:
         """Return the share of parts of torch in training."""
-        return self.part(one for one in self.found.samples if one.phase in phases and not evaluates(one))
+        return self.part(one for one in self.found.samples if one.phase in phases and not self.is_off(one))
+
+    def is_off(self, one: LineSample) -> bool:
+        """Return whether a sample is of code without gradients, or of an evaluation."""
+        return evaluates(one) or self.evaluated(one)
+
+    def evaluated(self, one: LineSample) -> bool:
+        """Return whether a sample is of an evaluation, its wait for data included."""
+        return id(one) in self._in_evaluations
 
     def shares(self) -> dict[str, float]:
         """Return the share of each part of a step, largest first."""
         found: defaultdict[str, float] = defaultdict(float)
         for one in self.found.samples:
-            name = "without gradients" if evaluates(one) else one.phase or "own code"
+            name = "without gradients" if self.is_off(one) else one.phase or "own code"
             found[name] += one.total_s / sum(self.found.block_s)
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 def evaluates(one: LineSample) -> bool:
-    """Return whether a sample is of code without gradients that is no optimizer's."""
-    return one.no_grad and one.phase not in (UPDATE, COMPILING, DATA)
+    """Return whether a sample is of code without gradients that is no optimizer's, nor of a backward pass.
+
+    Torch turns gradients off in a backward pass, which shows where that calls Python, as for a checkpoint.
+    """
+    return one.no_grad and one.phase not in (UPDATE, BACKWARD, COMPILING, DATA)
+
+
+def _evaluations(samples: Sequence[LineSample]) -> dict[OwnLine, list[LineSample]]:
+    """Return the samples of evaluations by the outermost line that is around no update.
+
+    There modules run without gradients. With it go the lines behind it where gradients are always off, which
+    use what these gave, and the wait for data before it.
+    """
+    trained = {line for one in samples if one.phase in (UPDATE, BACKWARD) for line in one.lines}
+    with_gradients = {line for one in samples if not one.no_grad for line in one.lines}
+    found: defaultdict[OwnLine, list[LineSample]] = defaultdict(list)
+    for one in samples:
+        if one.lines and (evaluates(one) or (one.no_grad and one.phase == DATA)):
+            outer = (line for line in reversed(one.lines) if line not in trained)
+            found[next(outer, one.lines[0])].append(one)
+
+    def seconds(line: OwnLine, *phases: str) -> float:
+        return sum(one.total_s for one in found[line] if not phases or one.phase in phases)
+
+    def goes_with(line: OwnLine, first: OwnLine) -> bool:
+        place = (first.file, first.function)
+        low, high = sorted((line.line, first.line))
+        is_placed = line.line > first.line or 2 * seconds(line, DATA) > seconds(line)
+        between = (one for one in with_gradients - {first} if low <= one.line <= high)
+        return (
+            is_placed
+            and place == (line.file, line.function)
+            and all(place != (one.file, one.function) for one in between)
+        )
+
+    runs = {line: seconds(line, MODEL) for line in found}
+    firsts = [
+        line
+        for line, run_s in runs.items()
+        if run_s and run_s >= _MODULES * (seconds(line) - seconds(line, DATA))
+    ]
+    return {
+        line: each
+        for line, each in found.items()
+        if line in firsts or any(goes_with(line, first) for first in firsts)
+    }
 
 
 def _around(share: float, half: float) -> Gain:
@@ -380,10 +433,7 @@ class _Causes:
     def __init__(self, loop: _Loop, synced: set[str], memory: PassResult, summary: PassSummary) -> None:
         self._loop, self._found, self._synced = loop, loop.found, synced
         self._memory, self._summary = memory, summary
-        off = [one for one in self._found.samples if evaluates(one)]
-        modules = sum(one.total_s for one in off if one.phase == MODEL)
-        is_evaluation = modules >= _MODULES * sum(one.total_s for one in off)
-        self._evaluation = [one for one in off if is_evaluation]
+        self._evaluation = [one for each in loop.evaluations.values() for one in each]
 
     def all(self) -> Iterator[WhyCause]:
         """Yield all causes, in no order."""
@@ -430,24 +480,15 @@ class _Causes:
             yield self._cause(name, what, line, gain, share=share)
 
     def _evaluations(self) -> Iterator[WhyCause]:
-        by_line: defaultdict[OwnLine | None, float] = defaultdict(float)
-        trained: defaultdict[OwnLine, float] = defaultdict(float)
-        for one in self._found.samples:
-            for line in one.lines:
-                trained[line] += 0.0 if one.no_grad else one.total_s
-        whole_s = sum(one.total_s for one in self._evaluation)
-        for one in self._evaluation:
-            # The model's lines are those of training, too: it is called where an outer line is its own.
-            called = (line for line in reversed(one.lines) if trained[line] < _BESIDE * whole_s)
-            by_line[next(called, self._loop.in_loop(one))] += one.total_s
-        if by_line:
-            gain, share = self._loop.gain(self._evaluation), self._loop.part(self._evaluation)
-            where = max(by_line, key=lambda one: by_line[one])
+        by_line = {line: sum(one.total_s for one in each) for line, each in self._loop.evaluations.items()}
+        if by_line and (gain := self._loop.gain(self._evaluation))[1] >= _WORTH:
+            line = max(by_line, key=lambda one: by_line[one])
+            share = self._loop.part(self._evaluation)
             what = f"evaluation-bound: {human_percent(share)} of the time is evaluation"
-            yield self._cause("evaluation", what, where, gain, share=share)
+            yield self._cause("evaluation", what, line, gain, share=share)
 
     def _data(self) -> Iterator[WhyCause]:
-        mine = [one for one in self._found.samples if one.phase == DATA]
+        mine = [one for one in self._found.samples if one.phase == DATA and not self._loop.evaluated(one)]
         wait, share = self._loop.gain(mine), self._loop.part(mine)
         if wait[1] < _WORTH:
             return
@@ -555,7 +596,11 @@ class _Causes:
         return next((name for name, calls in _CALLS if re.search(calls, line.text)), None)
 
     def _trials(self) -> Iterator[WhyCause]:
-        model = [one for one in self._found.samples if one.phase in (MODEL, BACKWARD) and not evaluates(one)]
+        model = [
+            one
+            for one in self._found.samples
+            if one.phase in (MODEL, BACKWARD) and not self._loop.is_off(one)
+        ]
         line = self._loop.in_loop(max(model, key=lambda one: one.total_s)) if model else None
         update = [one for one in self._found.samples if one.phase == UPDATE]
         of_update = self._loop.in_loop(max(update, key=lambda one: one.total_s)) if update else None

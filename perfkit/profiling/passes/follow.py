@@ -592,7 +592,8 @@ class WholeSteps:
             self._updated = self._note_update
 
     def _note_update(self, optimizer: object) -> None:
-        if self._ender is not None and self._ender() is optimizer:
+        ender = None if self._ender is None else self._ender()
+        if ender is optimizer:
             self._others = 0
             if self._is_fresh:
                 self._end()
@@ -600,7 +601,8 @@ class WholeSteps:
                 self._steps.end_step()
             return
         self._others += 1
-        if self._others > _OTHERS or steps_are_announced():
+        # One that is gone, as where several models are trained one after the other, steps no more.
+        if ender is None or self._others > _OTHERS or steps_are_announced():
             self._ender, self._updated = None, self._find_update
             self._ends = StepEnds(self._close, lambda: None)
             self._find_update(optimizer)

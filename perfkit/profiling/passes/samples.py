@@ -231,7 +231,7 @@ class LineSamples(Clean):
         workers, batches = samples_of_workers(self._folder)
         shares: defaultdict[str, float] = defaultdict(float)
         for one in samples:
-            if not (one.no_grad and one.phase != UPDATE):
+            if not (one.no_grad and one.phase not in (UPDATE, BACKWARD)):
                 shares[one.phase] += one.total_s / sum(block_s)
         step_s = sum(block_s) / len(block_s) / size
         # After Ctrl-C it ends soon, so the fewest turns are enough.
