@@ -99,6 +99,8 @@ MEASURING = {
     "tests/rows.json": "[1, 2]\n",
     "tests/results.json": "[1, 2]\n",
     "tests/test_other.py": "def test_other():\n    assert True\n",
+    "tests/test_spin.py": "def test_of_the_name_of_a_benchmark():\n    assert True\n",
+    "tests/benchmark.py": "def of_the_name_of_a_fixture():\n    assert True\n",
     "tools/build.sh": "true\n",
     "tools/other.sh": "true\n",
     "setup.cfg": "[tool:pytest]\nxfail_strict = true\n[flake8]\nmax-line-length = 80\n",
