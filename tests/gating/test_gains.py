@@ -15,7 +15,7 @@ from gains import FAKE, HONEST, Gain
 from gating import git_project
 
 from perfkit.config import AsvSuite
-from perfkit.gating.affected import notices_of
+from perfkit.gating.affected import notices, notices_of, sort_changed
 from perfkit.gating.gains import doubts_of, is_unclear, take_imports, take_looks
 from perfkit.gating.results import Look, compare_calls, doubts_of_new_inputs
 from perfkit.gating.rules import ComparedBenchmark
@@ -238,6 +238,23 @@ def test_code_that_asks_whether_it_is_measured_is_found(word: str) -> None:
 
     assert any(text.endswith(f" asks for {word}") for text in found)
     assert [] == [*notices_of("app.py", head, head)]
+
+
+@pytest.mark.parametrize(
+    ("file", "found"),
+    [
+        ("src/app.py", "src/app.py:4 asks for pytest"),
+        ("src/latest/app.py", "src/latest/app.py:4 asks for pytest"),
+        ("tests/test_app.py", None),
+        ("tests/_common.py", None),
+        ("src/app/test/tools.py", None),
+    ],
+)
+def test_what_tests_ask_for_is_no_doubt_on_code_that_is_not_traced(file: str, found: str | None) -> None:
+    head = NOTICING["pytest"].encode()
+    changed = sort_changed([file], lambda side, _: head if side == "head" else None)
+
+    assert found == notices(changed)
 
 
 def test_words_of_other_things_are_none() -> None:
