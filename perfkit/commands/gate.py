@@ -22,7 +22,7 @@ from perfkit.gating.explain import explain_benchmarks, notes_on
 from perfkit.gating.measuring import with_measuring_edits
 from perfkit.gating.plan import experience_from, foresee
 from perfkit.gating.rows import continued_seed, earlier_rows, find_prior, recompute_gate
-from perfkit.gating.rules import Ruled, Rules, finding_on, under_rules, with_rules_of_base
+from perfkit.gating.rules import Rules, finding_on, under_rules, with_rules_of_base, with_rules_of_head
 from perfkit.gating.sides import OpenSides, Scope, TargetBenchmark, check_selection, open_sides
 from perfkit.gating.survey import Survey, take_survey
 from perfkit.ledger.store import Ledger
@@ -385,9 +385,8 @@ def last_release(project: Project) -> str:
 
 def _with_deciding_rules(request: GateRequest, project: Project) -> tuple[GateRequest, Project, SidePair]:
     """Return the request and the project by the rules that decide, and the sides by these rules."""
-    pair, ruled = resolve_request(request, project), Ruled(project=project)
-    if request.rules == "base":
-        ruled = with_rules_of_base(project, pair)
+    pair = resolve_request(request, project)
+    ruled = (with_rules_of_base if request.rules == "base" else with_rules_of_head)(project, pair)
     strict = request.strict or ruled.project.config.gate.strict
     ruling = replace(request, changed_rules=ruled.changed, dropped_targets=ruled.dropped, strict=strict)
     if ruled.project.config != project.config:

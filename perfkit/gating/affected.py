@@ -225,8 +225,9 @@ def decide(nodes: Sequence[str], traces: Mapping[Side, SideTrace], changed: Chan
 
 
 def notices(changed: Changed) -> str | None:
-    """Return where code of a change asks whether it is measured, if anything of it does, run or not."""
-    return first_notice(_Deciding(traces={}, changed=changed).noticed)
+    """Return where code of a change asks whether it is measured, if anything but tests does, run or not."""
+    found = _Deciding(traces={}, changed=changed).noticed
+    return first_notice(one for one in found if _OF_TESTS.isdisjoint(PurePosixPath(one.file).parts[:-1]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -591,6 +592,8 @@ def _is_test(file: str) -> bool:
 # Modules and variables that only a measured process has, in whole words; a hook of pytest is an attribute.
 _WORD = re.compile(r"\.?[\w*-]*(pytest|perfkit)[\w.*-]*|CI|GITHUB_ACTIONS|\.git", re.IGNORECASE)
 _MODULES = frozenset({"pytest", "_pytest", "pytest_benchmark", "perfkit"})
+# What tests share asks for pytest as they do.
+_OF_TESTS = frozenset({"test", "tests", "testing"})
 # By these code finds out from where it is called.
 _STACK = frozenset({
     "_getframe", "_current_frames", "currentframe", "extract_stack", "walk_stack", "format_stack",

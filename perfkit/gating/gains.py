@@ -294,13 +294,17 @@ def _longer_by(pairs: Sequence[Pair], least_s: float) -> float:
         return 0.0
     base, head = map(list, zip(*pairs, strict=True))
     before, after = statistics.median(base), statistics.median(head)
-    # One launch may be far off.
-    scatter_s = max(
-        statistics.median(abs(one - before) for one in base),
-        statistics.median(abs(one - after) for one in head),
-    )
+    if len(pairs) < _MANY:
+        # Few launches often agree by chance, so the one that is far off counts.
+        scatter_s = 1.5 * max(max(side) - min(side) for side in (base, head))
+    else:
+        # One launch may be far off.
+        scatter_s = 3 * max(
+            statistics.median(abs(one - middle) for one in side)
+            for side, middle in ((base, before), (head, after))
+        )
     longer = after - before
-    return longer if min(head) > before and longer > max(least_s, 3 * scatter_s) else 0.0
+    return longer if min(head) > before and longer > max(least_s, scatter_s) else 0.0
 
 
 def _is_gain(times: _Times) -> bool:

@@ -301,7 +301,7 @@ class _Edits:
         found: set[str] = set()
         while waiting:
             place = (self._folder / waiting.pop()).as_posix()
-            words = set(re.findall(r"\w+", "\n".join(map(_code, self._both(place)))))
+            words = set[str]().union(*map(_words, self._both(place)))
             news = {one for one in self._candidates - found if _module(one) in words}
             found |= news
             waiting += news
@@ -423,12 +423,24 @@ def _module(file: str) -> str:
     return path.parent.name if path.stem == "__init__" else path.stem
 
 
-def _code(text: str | None) -> str:
-    """Return a file without its comments, all of it where it cannot be parsed."""
+def _words(text: str | None) -> set[str]:
+    """Return the words by which a file may name another one, all of them where it cannot be parsed.
+
+    Those that it defines itself, as a function or a fixture that it asks for, may be the names of tests too.
+    """
     try:
-        return ast.unparse(ast.parse(text or ""))
+        nodes = [*ast.walk(ast.parse(text or ""))]
     except (SyntaxError, ValueError, RecursionError):
-        return text or ""
+        return set(re.findall(r"\w+", text or ""))
+    names: list[str] = []
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names += [getattr(node, "module", None) or "", *(one.name for one in node.names)]
+        elif isinstance(node, ast.Attribute):
+            names.append(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names.append(node.value)
+    return set(re.findall(r"\w+", "\n".join(names)))
 
 
 def _is_pin(path: PurePosixPath) -> bool:

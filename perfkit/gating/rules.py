@@ -191,6 +191,14 @@ def with_rules_of_base(project: Project, pair: SidePair) -> Ruled:
     )
 
 
+def with_rules_of_head(project: Project, pair: SidePair) -> Ruled:
+    """Return a project with the rules of head, which the working tree has only where it is head."""
+    if pair.head.kind != "commit":
+        return Ruled(project=project)
+    config = msgspec.structs.replace(project.config, **_rules_of(pair.head, project))
+    return Ruled(project=msgspec.structs.replace(project, config=config))
+
+
 def rules_are_read(project: Project, pair: SidePair) -> bool:
     """Return whether the sides have rules: of other directories than the project's, its own decide."""
     return pair.head.kind != "directory" or project.root == pair.head.source

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from forked_commands import run_perfkit
 from gating import CONFIGURATION, GitProject, benchmark, git_project, work
 
@@ -52,7 +53,10 @@ def test_what_head_changes_in_the_rules_does_not_decide(tmp_path: Path) -> None:
         assert named in changed
 
 
-def test_rules_and_settings_of_head_decide_where_a_person_asks_for_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("checked_out", ["head", "base"])
+def test_rules_and_settings_of_head_decide_where_a_person_asks_for_them(
+    checked_out: str, tmp_path: Path
+) -> None:
     begun = EXACT + '[tool.pytest.ini_options]\ntestpaths = ["tests"]\n'
     files = {
         "tests/test_work.py": "import work\n",
@@ -62,10 +66,13 @@ def test_rules_and_settings_of_head_decide_where_a_person_asks_for_them(tmp_path
     project = git_project(tmp_path, {"pyproject.toml": begun, **files})
     lenient = begun.replace("[tool.pytest", 'tolerance = "1000%"\n[tool.pytest')
     named = f'{lenient}[tool.perfkit]\nbenchmarks = "speed"\n'
-    project.commit({**SLOWER, "pyproject.toml": named}, "Name benchmarks, do more, and let it pass")
+    head = project.commit({**SLOWER, "pyproject.toml": named}, "Name benchmarks, do more, and let it pass")
+    of_head = ("--base", f"{head}~1", "--head", head)
+    if checked_out == "base":
+        project.repository.git.git.checkout("--quiet", f"{head}~1")
 
-    refused = project.gate("--exact-only")
-    gated = project.gate("--exact-only", "--rules", "head")
+    refused = project.gate("--exact-only", *of_head)
+    gated = project.gate("--exact-only", "--rules", "head", *of_head)
 
     assert 2 == refused.exit_code
     assert "--rules head" in refused.stderr
@@ -99,6 +106,8 @@ MEASURING = {
     "tests/rows.json": "[1, 2]\n",
     "tests/results.json": "[1, 2]\n",
     "tests/test_other.py": "def test_other():\n    assert True\n",
+    "tests/test_spin.py": "def test_of_the_name_of_a_benchmark():\n    assert True\n",
+    "tests/benchmark.py": "def of_the_name_of_a_fixture():\n    assert True\n",
     "tools/build.sh": "true\n",
     "tools/other.sh": "true\n",
     "setup.cfg": "[tool:pytest]\nxfail_strict = true\n[flake8]\nmax-line-length = 80\n",

@@ -8,6 +8,7 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from gains import FAKE, HONEST, Gain
 from gating import git_project
 
 from perfkit.config import AsvSuite
-from perfkit.gating.affected import notices_of
+from perfkit.gating.affected import notices, notices_of, sort_changed
 from perfkit.gating.gains import doubts_of, is_unclear, take_imports, take_looks
 from perfkit.gating.results import Look, compare_calls, doubts_of_new_inputs
 from perfkit.gating.rules import ComparedBenchmark
@@ -188,20 +189,24 @@ def test_doubts_are_in_the_report_and_in_the_ledger(tmp_path: Path) -> None:
     }
 
 
+LOOK = Look(
+    times={},
+    own_s=0.0,
+    outside_s=0.0,
+    before_s=0.0,
+    follows=True,
+    overwritten=False,
+    touched=(),
+    others={},
+    others_at="",
+    layout=1,
+)
+
+
 def test_a_look_that_cannot_rule_out_a_cache_is_unclear() -> None:
     def look(same_s: float, moved_s: float) -> Look:
-        return Look(
-            times={"first": moved_s, "same": same_s, "moved": moved_s},
-            own_s=same_s,
-            outside_s=0.0,
-            before_s=0.0,
-            follows=True,
-            overwritten=False,
-            touched=(),
-            others={},
-            others_at="",
-            layout=1,
-        )
+        times = {"first": moved_s, "same": same_s, "moved": moved_s}
+        return replace(LOOK, times=times, own_s=same_s)
 
     def looks(*moved_s: float) -> list[Mapping[Side, Look]]:
         return [{"base": look(1e-2, 1e-2), "head": look(1e-3, one)} for one in moved_s]
@@ -211,6 +216,34 @@ def test_a_look_that_cannot_rule_out_a_cache_is_unclear() -> None:
     assert [] == doubts_of(claimed, unclear := looks(9e-3, 6e-3, 2e-3))
     assert is_unclear(claimed, unclear)
     assert not is_unclear(claimed, looks(1e-3, 2e-3, 1e-3))
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "found"),
+    [
+        ((1.0, 1.1, 2.0), (1.5, 1.55, 1.6), []),
+        ((1.0, 1.1, 1.2), (1.5, 1.55, 1.6), ["before its calls"]),
+        # The first of many is slower, as what it opens is watched.
+        ((9.0, 1.0, 1.1, 1.0, 1.1, 2.0), (9.0, 1.5, 1.55, 1.6, 1.5, 1.6), ["before its calls"]),
+        ((9.0, 1.0, 1.1, 2.0, 1.1, 2.0), (9.0, 1.5, 1.55, 1.6, 1.5, 1.6), ["before its calls"]),
+        ((9.0, 1.0, 1.1, 2.0, 2.0, 2.0), (9.0, 1.5, 1.55, 1.6, 1.5, 1.6), []),
+    ],
+)
+def test_a_set_up_is_longer_beyond_the_scatter_of_its_launches(
+    base: tuple[float, ...], head: tuple[float, ...], found: list[str]
+) -> None:
+    """Of few launches none may be far off, since they often agree by chance."""
+
+    def look(call_s: float, before_ms: float) -> Look:
+        times = {"first": call_s, "same": call_s, "moved": call_s}
+        return replace(LOOK, times=times, own_s=call_s, before_s=before_ms / 1000)
+
+    pairs = zip(base, head, strict=True)
+    looks: list[Mapping[Side, Look]] = [
+        {"base": look(1e-4, before), "head": look(1e-5, after)} for before, after in pairs
+    ]
+
+    assert found == [one.kind for one in doubts_of((1e-4, 1e-5), looks)]
 
 
 # Each asks for something that only a measured process has.
@@ -238,6 +271,23 @@ def test_code_that_asks_whether_it_is_measured_is_found(word: str) -> None:
 
     assert any(text.endswith(f" asks for {word}") for text in found)
     assert [] == [*notices_of("app.py", head, head)]
+
+
+@pytest.mark.parametrize(
+    ("file", "found"),
+    [
+        ("src/app.py", "src/app.py:4 asks for pytest"),
+        ("src/latest/app.py", "src/latest/app.py:4 asks for pytest"),
+        ("tests/test_app.py", None),
+        ("tests/_common.py", None),
+        ("src/app/test/tools.py", None),
+    ],
+)
+def test_what_tests_ask_for_is_no_doubt_on_code_that_is_not_traced(file: str, found: str | None) -> None:
+    head = NOTICING["pytest"].encode()
+    changed = sort_changed([file], lambda side, _: head if side == "head" else None)
+
+    assert found == notices(changed)
 
 
 def test_words_of_other_things_are_none() -> None:

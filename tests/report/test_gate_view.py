@@ -393,6 +393,16 @@ def test_what_blocks_has_its_cause_reported() -> None:
     assert [f"{name}0" for name in "abcdefgh"] == shown
 
 
+@pytest.mark.parametrize(("margin", "limit"), [(0.05, "16.0 MiB"), (0.16, "16.0 MiB"), (1.6, "160 MiB")])
+def test_memory_that_may_grow_has_the_limit_it_was_judged_by(margin: float, limit: str) -> None:
+    mib = 1 << 20
+    one = build_count("test_f", "peak_resident", 100 * mib, 110 * mib, unit="B", exact=False)
+
+    output = " ".join(" ".join(_lines([replace(one, verdict="UNCHANGED", margin=margin)])).split())
+
+    assert f"at most 100 MiB on base, 110 MiB on head, where up to {limit} more passes" in output
+
+
 def test_operators_that_did_about_as_much_are_named_together() -> None:
     causes = (_cause("aten::item", 13, 99), _cause("aten::eq", 13, 99), _cause("aten::sum", 13, 1))
     alone = (_cause("aten::item", 13, 99), _cause("aten::eq", 13, 20))

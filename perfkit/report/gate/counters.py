@@ -306,12 +306,14 @@ def _within_floors(exact: Sequence[ExactComparison]) -> Iterator[str]:
         if not same:
             continue
         most = max(same, key=lambda one: abs((one.head or 0.0) - (one.base or 0.0)))
+        # It is larger beside a gain in time, or as configured.
+        allowed = max(floor, most.margin * (most.base or 0.0))
         base, head, limit = (
-            amount_text(amount, most.metric.unit) for amount in (most.base, most.head, floor)
+            amount_text(amount, most.metric.unit) for amount in (most.base, most.head, allowed)
         )
         several = f" of {counted(len(same), 'benchmark')}" if len(same) > 1 else ""
         sides = f"at most {base} on base, {head} on head"
-        yield f"{count_title(most)}{several}: {sides}; up to {limit}, or the configured tolerance, passes"
+        yield f"{count_title(most)}{several}: {sides}, where up to {limit} more passes"
 
 
 def _listed(found: Sequence[ExactComparison], names: Mapping[str, str]) -> str:
