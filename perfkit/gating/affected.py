@@ -593,7 +593,7 @@ def _is_test(file: str) -> bool:
 _WORD = re.compile(r"\.?[\w*-]*(pytest|perfkit)[\w.*-]*|CI|GITHUB_ACTIONS|\.git", re.IGNORECASE)
 _MODULES = frozenset({"pytest", "_pytest", "pytest_benchmark", "perfkit"})
 # What tests share asks for pytest as they do.
-_OF_TESTS = frozenset({"test", "tests", "testing"})
+_OF_TESTS = frozenset({"test", "tests"})
 # By these code finds out from where it is called.
 _STACK = frozenset({
     "_getframe", "_current_frames", "currentframe", "extract_stack", "walk_stack", "format_stack",
