@@ -204,8 +204,8 @@ def _of_kind(series: Series, state: State, commits: Commits, words: str, selecti
 def _of_steady(series: Series, commits: Commits) -> Answer:
     """Return the answers of a series in which nothing was found; a new environment needs runs of its own."""
     border, needed = series.border, RUNS_TO_JUDGE // 2
-    if border is not None and border.runs_after < needed:
-        runs = f"{border.runs_after} of {needed} runs"
+    if border is not None and border.runs_since < needed:
+        runs = f"{border.runs_since} of {needed} runs"
         return Answer(
             changed=f"Not known since the environment changed ({runs}); steady before that.",
             to_do=f"{_WAIT}.",
@@ -254,7 +254,9 @@ def _border_sentence(border: Border, series: Series, state: State, commits: Comm
     changed = f"Changed at {short_sha(border.commit)}{f' of {day}' if day else ''}: {what}."
     before, after = (wording.value_text(value, series.metric) for value in (border.level, border.level_after))
     # Those beside it in which the times did not move again by themselves.
-    runs = f"{before} in {_runs(border.runs)} before it, {after} in {_runs(border.runs_after)} from it on"
+    first = f"the first {counted(border.runs_after, 'run')}"
+    since = first if border.runs_after < border.runs_since else _runs(border.runs_after)
+    runs = f"{before} in {_runs(border.runs)} before it, {after} in {since} from it on"
     if state.step is not None and state.step.first_after == border.commit:
         return changed
     if border.is_clear:
@@ -262,7 +264,7 @@ def _border_sentence(border: Border, series: Series, state: State, commits: Comm
         return f"{changed} With it: {moved}, {runs}."
     unknown = "Whether that made a difference is not known yet"
     known = "That made no clear difference"
-    return f"{changed} {unknown if border.runs_after < RUNS_TO_JUDGE // 2 else known}: {runs}."
+    return f"{changed} {unknown if border.runs_since < RUNS_TO_JUDGE // 2 else known}: {runs}."
 
 
 def _facts_text(facts: Iterable[tuple[str, str, str]]) -> str:

@@ -172,7 +172,8 @@ class Border:
     """The newest change of the environment in a trend, between the runs at ``before`` and ``commit``.
 
     ``facts`` are (name, value before, value after). ``level`` and ``level_after`` are the medians of ``runs``
-    before and of ``runs_after``; ``is_clear`` where they differ by more than these scatter.
+    before and of the first ``runs_after`` of ``runs_since``; ``is_clear`` where they differ by more than they
+    scatter.
     """
 
     before: str
@@ -182,6 +183,7 @@ class Border:
     level_after: float
     runs: int
     runs_after: int
+    runs_since: int
     is_clear: bool
 
     @property
@@ -386,6 +388,7 @@ def _border(series: Series, environments: Mapping[str, Mapping[str, str]]) -> Bo
         level_after=high,
         runs=len(before),
         runs_after=len(after),
+        runs_since=len(stretches[-1]),
         is_clear=abs(math.log(high / low)) > _clearly_beyond(levels, series.noise_limit),
     )
 
