@@ -187,8 +187,9 @@ class _ColumnOf:
         run_id = self._choose_run(sha, before)
         shown = self._runs[run_id]
         # A gate may have run on a busy machine: its ratio holds, its times may not.
-        plain = [one for one in self._timed_at[sha] if one.source not in OF_PAIRS]
-        alone = _group(plain, lambda one: one.run_id).values()
+        plain = (one for one in self._timed_at[sha] if one.source not in OF_PAIRS)
+        alike = (one for one in plain if one.version == shown[0].version)
+        alone = _group(alike, lambda one: one.run_id).values()
         longest = max(alone, key=lambda run: (len(run), run[-1].recorded_at), default=shown)
         cell = _measured_cell(longest if shown[0].source in OF_PAIRS else shown, sha, self._version)
         if shown[0].source not in OF_PAIRS:
