@@ -123,10 +123,13 @@ def test_a_slow_loader_is_named_with_its_line(begin: Begin, tmp_path: Path) -> N
 
 
 def test_workers_of_a_loader_are_watched(begin: Begin, tmp_path: Path) -> None:
-    process = begin(HEAD + "train(DataLoader(Slow(), batch_size=4, num_workers=2))")
+    few = "torch.utils.data.Subset(Slow(), range(80))"
+    epoch = f"    train(DataLoader({few}, batch_size=4, num_workers=2))"
+    process = begin(f"{HEAD}while True:\n{epoch}")
 
     report, _ = _watched(process, tmp_path)
 
+    # Each epoch has two of its own.
     assert (1, 2, False) == (report["processes"], report["workers"], report["hangs"])
     places = {one["who"]: one["place"] for one in reversed(report["lines"])}
     assert {"training": f"train.py:{LOOP_LINE}", "loader workers": f"train.py:{DATA_LINE}"} == places

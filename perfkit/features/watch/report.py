@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import linecache
+import math
 import os
 import re
 import shlex
@@ -58,6 +59,8 @@ _WORKER = "torch/utils/data/_utils/worker.py"
 _COLLECTIVES = "torch/distributed/distributed_c10d.py"
 _IMPORTING, _IMPORTS = "<frozen importlib._bootstrap>", "imports"
 _WITHOUT_GRADIENTS = "decorate_context"
+# Of a worker that is counted, so much of the time may be missed or seen twice.
+_MISSED = 0.1
 _EVALUATION = re.compile(
     r"(^|[_.])(eval|evaluate|evaluation|val|valid|validate|validation)(_|$)|(^|\.)test(_epoch|_step)?$"
 )
@@ -284,6 +287,9 @@ def report_of(found: Watched) -> WatchReport:
     hangs = all(_is_stuck(threads[key], found) for key in (*training, *of_workers))
     taken = [one for key in training for one in threads[key]]
     total = sum(one.count for one in taken)
+    # At a time: a loader may begin new ones in each epoch.
+    worked = sum(one.count for key in of_workers for one in threads[key])
+    alive = min(len(workers), math.ceil(worked * len(training) / total - _MISSED)) if total else len(workers)
     parts: Counter[str] = Counter()
     for one in taken:
         parts[one.part] += one.count
@@ -314,7 +320,7 @@ def report_of(found: Watched) -> WatchReport:
         seconds=found.seconds,
         samples=total,
         processes=len(training),
-        workers=len(workers),
+        workers=alive,
         hangs=hangs,
         parts={part: count / total for part, count in parts.most_common()},
         lines=tuple(lines[:_MOST_LINES]),
