@@ -25,6 +25,7 @@ from perfkit.gating.rows import continued_seed, earlier_rows, find_prior, recomp
 from perfkit.gating.rules import Rules, finding_on, under_rules, with_rules_of_base, with_rules_of_head
 from perfkit.gating.sides import OpenSides, Scope, TargetBenchmark, check_selection, open_sides
 from perfkit.gating.survey import Survey, take_survey
+from perfkit.invocation import follow_up
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Side, Source
 from perfkit.model.comparisons import ComparisonProgress, GatePlan, GateReport, exit_code, worst
@@ -32,7 +33,8 @@ from perfkit.repo.commits import open_repository, releases, resolve
 from perfkit.repo.environments import check_wanted, side_environments
 from perfkit.repo.sides import WORKTREE, SidePair, is_same_code, named_side, resolve_same, resolve_sides
 from perfkit.repo.sides import Side as NamedSide
-from perfkit.report.gate.decision import decision_word
+from perfkit.report.gate.decision import decision_word, reproducing_command
+from perfkit.report.history import short_sha
 from perfkit.runner.lock import measuring
 from perfkit.runner.lockstep.collection import ignore_log
 
@@ -368,6 +370,12 @@ def plan_gate(
 def judge_run(run: str, *, ledger: Path, project: Project) -> Gated:
     """Judge the kept launches of a gate anew; ``run`` begins or ends its id."""
     report = with_past(recompute_gate(run, ledger=ledger, project=project), ledger=ledger, root=project.root)
+    if any(one.verdict == "REGRESSED" and one.accepted is None for one in report.comparisons):
+        command = reproducing_command(report, named=short_sha)
+        again = "the same gate" if command is None else f"`{follow_up(command)}`"
+        report = replace(
+            report, notes=(*report.notes, f"profiles are not kept: {again} names the lines again")
+        )
     return Gated(report=report, exit_code=report.exit_code)
 
 
