@@ -60,7 +60,6 @@ _HARMLESS_DATA = frozenset({
     "maintainers", "optional-dependencies", "readme", "requires-python", "urls", "version",
 })  # fmt: skip
 _SUFFIXES = frozenset({"md", "rst", "svg", "txt", "py", "pyi", "toml", "cfg", "ini", "yml", "yaml", "json"})
-_AT_IMPORT = "runs at import"
 _READERS_OF_DOCS = frozenset({
     "click", "cmd", "docopt", "doctest", "fastapi", "fire", "ply", "pydantic", "pydoc", "sly", "typer",
 })  # fmt: skip
@@ -324,7 +323,7 @@ class _Deciding:
             yield f"{file} was loaded before tracing began"
         yield from (f"{one} differs" for one in self.changed.python if PurePosixPath(one).name in _STARTUP)
         self._compare_files()
-        yield from filter(None, (self._why_ran(base, head, f", which {_AT_IMPORT}"),))
+        yield from filter(None, (self._why_ran(base, head, ", which runs at import"),))
 
     def why(self, node: str) -> str | None:
         """Return why a benchmark may be affected, None where it cannot be."""
@@ -338,7 +337,7 @@ class _Deciding:
     def _why_ran(self, base: Ran, head: Ran, at: str) -> str | None:
         """Return why what ran may differ."""
         why = next(self._reasons_of(base, head), None)
-        return f"{why}{at}" if why and _AT_IMPORT not in why else why
+        return f"{why}{at}" if why else None
 
     def _reasons_of(self, base: Ran, head: Ran) -> Iterator[str]:
         yield from (f"it reads {one}" for one in self._opened(base.opened | head.opened))
@@ -446,7 +445,7 @@ class _Deciding:
             known = (one.owner, one.name) in there or not self.traces["base"].inferred
             if not (free and known) or PurePosixPath(file).name == "conftest.py" or self._is_watched(one):
                 where = f"{file}:{one.line}"
-                found = f"{one.kind} {one.name}" if one.name else f"a statement that {_AT_IMPORT}"
+                found = f"{one.kind} {one.name}" if one.name else "a module-level statement"
                 self._found.modules.setdefault(file, f"{found} differs ({where})")
             self._found.free.add(one)
             self._found.names |= set(_names_of(file, one))

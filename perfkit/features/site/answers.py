@@ -23,7 +23,7 @@ Commits = Mapping[str, CommitFacts]
 _MOST_FACTS = 3
 _FIRST_WORDS = {"pattern": "Not lastingly", "maybe": "Perhaps", "moved": "Yes, with the machine"}
 _WAIT = "Wait for more runs, as `pytest --benchmark-autosave` makes them"
-_BY_TURNS = "Measure both commits by turns, which names the line that got slower:"
+_BY_TURNS = "both commits by turns, which names the line that got slower:"
 _IN_ONE_ENVIRONMENT = "To see whether the code has a part in it, measure both commits in one environment:"
 
 
@@ -123,7 +123,7 @@ def answer_of(series: Series, state: State, commits: Commits, *, selection: str,
         drift = series.drifts[-1]
         found = Answer(
             changed=f"Yes, gradually: {wording.drift_sentence(drift)}.",
-            to_do=_BY_TURNS,
+            to_do=f"Measure {_BY_TURNS}",
             command=_gate(drift.since, drift.until, selection),
         )
     elif beyond:
@@ -145,9 +145,8 @@ def _of_step(step: ChangePoint, state: State, commits: Commits, selection: str) 
         if (step.commits or 0) > 1 and len(step.suspects) != 1:
             search = f"perfkit bisect --from-history {step.point_id}"
             return Answer(changed=changed, to_do=f"{accept}find the commit:", command=search)
-        again = " once more" if wording.gate_sentence(step) else ""
-        by_turns = f"measure both commits by turns{again}, which names the line that got slower:"
-        return Answer(changed=changed, to_do=f"{accept}{by_turns}", command=gate)
+        again = " again" if wording.gate_sentence(step) else ""
+        return Answer(changed=changed, to_do=f"{accept}measure{again} {_BY_TURNS}", command=gate)
     if state.kind == "moved":
         return Answer(changed=changed, to_do=_IN_ONE_ENVIRONMENT, command=gate)
     nothing = f"Nothing; {accept} takes it off the list." if state.kind == "better" else "Nothing."

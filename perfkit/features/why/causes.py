@@ -347,7 +347,11 @@ class _Loop:
 
     def share(self, phases: Sequence[str]) -> float:
         """Return the share of parts of torch in training."""
-        return self.part(one for one in self.found.samples if one.phase in phases and not self.is_off(one))
+        return self.part(self.trains(phases))
+
+    def trains(self, phases: Sequence[str]) -> list[LineSample]:
+        """Return the samples of parts of torch in training."""
+        return [one for one in self.found.samples if one.phase in phases and not self.is_off(one)]
 
     def is_off(self, one: LineSample) -> bool:
         """Return whether a sample is of code without gradients, or of an evaluation."""
@@ -402,11 +406,8 @@ def _evaluations(samples: Sequence[LineSample]) -> dict[OwnLine, list[LineSample
             and all(place != (one.file, one.function) for one in between)
         )
 
-    runs = {line: seconds(line, MODEL) for line in found}
     firsts = [
-        line
-        for line, run_s in runs.items()
-        if run_s and run_s >= _MODULES * (seconds(line) - seconds(line, DATA))
+        line for line in found if 0 < _MODULES * (seconds(line) - seconds(line, DATA)) <= seconds(line, MODEL)
     ]
     return {
         line: each
@@ -596,11 +597,7 @@ class _Causes:
         return next((name for name, calls in _CALLS if re.search(calls, line.text)), None)
 
     def _trials(self) -> Iterator[WhyCause]:
-        model = [
-            one
-            for one in self._found.samples
-            if one.phase in (MODEL, BACKWARD) and not self._loop.is_off(one)
-        ]
+        model = self._loop.trains((MODEL, BACKWARD))
         line = self._loop.in_loop(max(model, key=lambda one: one.total_s)) if model else None
         update = [one for one in self._found.samples if one.phase == UPDATE]
         of_update = self._loop.in_loop(max(update, key=lambda one: one.total_s)) if update else None

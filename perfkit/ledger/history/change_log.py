@@ -186,15 +186,15 @@ class _ColumnOf:
             return None if failure is None else Cell(failure=failure, env_id=newest.env_id)
         run_id = self._choose_run(sha, before)
         shown = self._runs[run_id]
-        # A gate may have run on a busy machine: its ratio holds, its times may not.
-        plain = (one for one in self._timed_at[sha] if one.source not in OF_PAIRS)
-        alike = (one for one in plain if one.version == shown[0].version)
-        alone = _group(alike, lambda one: one.run_id).values()
-        longest = max(alone, key=lambda run: (len(run), run[-1].recorded_at), default=shown)
-        cell = _measured_cell(longest if shown[0].source in OF_PAIRS else shown, sha, self._version)
         if shown[0].source not in OF_PAIRS:
             ratio = paired_ratio(_pairs(shown, sha, before))
+            cell = _measured_cell(shown, sha, self._version)
             return cell if ratio is None else replace(cell, ratio=ratio)
+        # A gate may have run on a busy machine: its ratio holds, its times may not.
+        plain = (one for one in self._timed_at[sha] if one.source not in OF_PAIRS)
+        alike = _group((one for one in plain if one.version == shown[0].version), lambda one: one.run_id)
+        longest = max(alike.values(), key=lambda run: (len(run), run[-1].recorded_at), default=shown)
+        cell = _measured_cell(longest, sha, self._version)
         if {(one.side, one.commit) for one in shown} != {("base", before), ("head", sha)}:
             return cell
         return replace(cell, gate=self._gate_ratio_of(run_id, own[0].benchmark, before, sha))
