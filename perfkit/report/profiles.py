@@ -329,7 +329,7 @@ def summary_ending(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
             # One cause alone has the amount of the whole.
             words = [_cause(cause, "1") if one.causes[1:] else _what(cause) for cause in one.causes[:2]]
             syncs = "sync" if one.values[-1] == 1 else "syncs"
-            where = "" if main.on_device else " (they wait only on a GPU)"
+            where = "" if main.on_device else " (none waited: no GPU is used)"
             lines.append(
                 f"{amount_text(one.values[-1], '1')} host-device {syncs} a step{where}: {', '.join(words)}"
             )
