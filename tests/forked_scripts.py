@@ -18,6 +18,8 @@ from pathlib import Path
 
 from forked_commands import become
 
+# As of a real program, it stays until the end: torch may wait for ever where it frees a group of ranks.
+_SPACE: dict[str, object] = {"__name__": "__main__"}
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     [
@@ -72,7 +74,7 @@ def _run(
         writer.reconfigure(line_buffering=True)
     sys.path.insert(0, "")
     try:
-        exec(program, {"__name__": "__main__"})  # noqa: S102 (a text of a test)
+        exec(program, _SPACE)  # noqa: S102 (a text of a test)
     finally:
         # A fork ends without them.
         atexit._run_exitfuncs()
